@@ -77,7 +77,7 @@ class BatchBench {
       NewJobs made;
       must(service::add_jobs(by_, *store_, std::nullopt,
                              std::span(all).subspan(from, std::min(kOfCall, all.size() - from)), queued, made));
-      if (made.refused) must(Result<void>(tl::unexpected(made.refused->error)));
+      if (made.rejected) must(Result<void>(tl::unexpected(made.rejected->error)));
     }
   }
 
@@ -88,7 +88,7 @@ class BatchBench {
       auto flows = must(stores_->open_flows());
       FlowDraft draft;
       draft.context = draft.caller = 1;
-      draft.jobs = kOfFlow;
+      draft.job_count = kOfFlow;
       const FlowIds place = must(flows->create(draft));
       std::vector<Job> all = jobs(kOfFlow);
       for (std::size_t i = 0; i < all.size(); ++i) {
@@ -114,7 +114,7 @@ class BatchBench {
         step.expected_revision = revision;
         step.facts.resize(1);
         step.facts[0].kind = "bench";
-        for (std::size_t i = from; i < from + kOfCommit; ++i) step.dispatch.push_back({redis_key(all[i]), {}, {}});
+        for (std::size_t i = from; i < from + kOfCommit; ++i) step.dispatches.push_back({redis_key(all[i]), {}, {}});
         revision = must(flows->commit(step));
       }
       if (round >= 0) commit.push_back((its() - before) / kOfFlow);
@@ -149,18 +149,17 @@ int main() {
   const ScratchFolder folder("mycojobs-batch");
   BatchBench bench(folder.path());
   std::printf(
-      "# Submitting many jobs\n\nBy `batch_bench` (bench/batch.cpp): a private Redis with its AOF on, a socket, "
-      "medians of "
-      "%d rounds. Each job has a script, a timeout and an\nidempotency key.\n\n"
-      "| what | jobs/s | redis-server, us a job | client, us a job | both |\n|---|---|---|---|---|\n",
+      "# Submitting many jobs\n\nMeasured by `batch_bench` (bench/batch.cpp) with a private Redis with its AOF on, "
+      "over a socket. Values are medians of %d rounds. Each job has a script, a timeout\nand an idempotency key.\n\n"
+      "| operation | jobs/s | redis-server, us a job | client, us a job | both |\n|---|---|---|---|---|\n",
       kRounds);
-  const double before = bench.measure("`submit_job()`, one after the other", kOneByOne,
+  const double before = bench.measure("`submit_job()`, one job at a time", kOneByOne,
                                       [&](std::vector<Job> all) { bench.submit_one_by_one(all); });
   const double after = bench.measure("`jobs.create` with `start`, 1000 a call", kTogether,
                                      [&](std::vector<Job> all) { bench.add(std::move(all), true); });
   bench.measure_flow();
-  bench.measure("`jobs.create`, records alone", kTogether,
+  bench.measure("`jobs.create`, records only", kTogether,
                 [&](std::vector<Job> all) { bench.add(std::move(all), false); });
-  std::printf("\nOf CPU one after the other takes %.1f times what a batch takes.\n", before / after);
+  std::printf("\nSubmitting one job at a time takes %.1f times the CPU time of a batch.\n", before / after);
   return 0;
 }

@@ -138,8 +138,8 @@ class Bench {
 
 void latency(Bench& bench) {
   std::printf(
-      "\n## From a job's end to its successor's dispatch, ms\n\n"
-      "| flow | measured by | median | p90 | most |\n|---|---|---|---|---|\n");
+      "\n## From the end of a job to the dispatch of its successor, ms\n\n"
+      "| flow | measured by | median | p90 | maximum |\n|---|---|---|---|---|\n");
   const auto row = [](const char* flow, const char* by, const std::vector<double>& steps) {
     std::printf("| %s | %s | %.2f | %.2f | %.2f |\n", flow, by, at(steps, 0.5), at(steps, 0.9), at(steps, 1));
     std::fflush(stdout);
@@ -148,7 +148,8 @@ void latency(Bench& bench) {
   {
     const Id flow = bench.create(chains(1, 40, "bench"));
     bench.start(flow);
-    row("chain of 40, one slot", "a client's clock: end sent until the next is claimed", bench.drain(40, 1));
+    row("chain of 40, one slot", "the clock of a client: from sending the end until the next job is claimed",
+        bench.drain(40, 1));
     bench.await(flow);
   }
   {
@@ -160,8 +161,8 @@ void latency(Bench& bench) {
     bench.start(flow);
     bench.await(flow);
     const double took = ms_since(begin);
-    row("chain of 40, a real agent", "the store's stamps of end and dispatch", bench.stamps(flow, 40));
-    std::printf("\nThat chain of 40 Python jobs, each in a sandbox of its own, took %.0f ms.\n", took);
+    row("chain of 40, a real agent", "the time stamps of end and dispatch in the store", bench.stamps(flow, 40));
+    std::printf("\nThe chain of 40 Python jobs, each in a sandbox of its own, took %.0f ms.\n", took);
   }
 }
 
@@ -218,24 +219,23 @@ int main(int argc, char** argv) {
   const bool small = argc > 1 && std::string(argv[1]) == "--small";
   const ScratchFolder folder("mj-flows");
   std::printf(
-      "# Flows: what a step costs\n\n"
-      "By `flows_bench` (bench/flows.cpp): a private Redis with `appendfsync everysec` on a socket, `mycojobs "
-      "coordinator` "
-      "as a\nprocess of its own, a runner that ends each job at once (or a real agent).\n");
+      "# Flows: the cost of a step\n\n"
+      "Measured by `flows_bench` (bench/flows.cpp) with a private Redis with `appendfsync everysec` on a socket, and\n"
+      "`mycojobs coordinator` as a separate process. A test runner ends each job immediately; one row uses a real "
+      "agent.\n");
   {
     Bench bench(folder.path());
     latency(bench);
     std::printf(
-        "\n## One large flow\n\nOne job at a time (max_parallel): from its end until the next is claimed, medians "
-        "of a tenth of the flow.\n\n"
+        "\n## One large flow\n\nOne job runs at a time (max_parallel). A step is the time from the end of a job until "
+        "the next job is claimed; values are medians over a tenth of the flow.\n\n"
         "| flow | created, ms | started, ms | step at start, ms | in the middle | at the end | whole run, ms a job | "
-        "last "
-        "end until the flow has ended, ms | coordinator, MiB |\n|---|---|---|---|---|---|---|---|---|\n");
+        "from the last end to the end of the flow, ms | coordinator, MiB |\n|---|---|---|---|---|---|---|---|---|\n");
     one_large(bench, 10, 10);
     one_large(bench, 100, 10);
     one_large(bench, 100, small ? 20 : 100);
     std::printf(
-        "\n## Many flows of 10 jobs at one time\n\nTwo chains of five; 16 slots.\n\n"
+        "\n## Many simultaneous flows of 10 jobs\n\nEach flow has two chains of five jobs; 16 slots.\n\n"
         "| flows | created, ms each | started, ms each | jobs a second | coordinator, MiB |\n|---|---|---|---|---|\n");
     many(bench, 100);
     many(bench, small ? 300 : 1000);

@@ -32,16 +32,16 @@ int run() {
     Metrics& to = *metrics;
     for (const int threads : {1, 4}) {
       fmt::print("{}, threads {}: counter {:.0f} ns, histogram {:.0f} ns, end of a job (4 labels) {:.0f} ns\n", name,
-                 threads, ns_of([&] { to.add(Metric::set_aside, {Id{1}}); }, threads),
+                 threads, ns_of([&] { to.add(Metric::entries_set_aside, {Id{1}}); }, threads),
                  ns_of([&] { to.observe(Metric::store_calls, {"claim"}, 0.001); }, threads),
                  ns_of(
                      [&] {
-                       to.add(Metric::ends, {Id{1}, "python", "finished", "ok"});
+                       to.add(Metric::job_ends, {Id{1}, "python", "finished", "ok"});
                      },
                      threads));
     }
     const auto began = std::chrono::steady_clock::now();
-    const std::size_t bytes = to.text().size();
+    const std::size_t bytes = to.render().size();
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
     fmt::print("{}: a scrape of {} bytes takes {:.0f} us\n", name, bytes, took.count());
   }

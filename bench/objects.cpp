@@ -104,11 +104,10 @@ class Run {
 int main() {
   const ScratchFolder folder("mj-objects");
   std::printf(
-      "# Objects: microseconds a call, medians of %d\n\n"
-      "By `objects_bench` (bench/objects.cpp): one client, a private Redis with `appendfsync everysec` on a socket, "
-      "objects of\n"
-      "about 290 bytes with two indexed fields and one text of five words. Ten objects are found by owner and by "
-      "range.\n\n"
+      "# Objects: microseconds for each call, medians of %d\n\n"
+      "Measured by `objects_bench` (bench/objects.cpp) with one client and a private Redis with `appendfsync everysec` "
+      "on a\nsocket. The objects have about 290 bytes, two indexed fields and one text of five words. Ten objects "
+      "match the owner, and\nten match the range.\n\n"
       "| objects | put | get | find equal | find range | search, rare word | common and rare word | common word, 10 | "
       "list, 10 |\n"
       "|---|---|---|---|---|---|---|---|---|\n",

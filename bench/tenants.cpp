@@ -226,7 +226,9 @@ void signatures() {
     std::printf("| %s | %.0f |\n", what, ms_since(begin) * 1000 / kTimes);
   };
   row("sign a message", [&] { must(sign(message, key)); });
-  row("check it", [&] { must(check_signature(message, {key.public_key(), message.created_at, kSignatureWindowS})); });
+  row("check the signature", [&] {
+    must(check_signature(message, {key.public_key(), message.created_at, kSignatureWindowS}));
+  });
   const nlohmann::json body{{"message", to_json(message)}};
   const Envelope envelope{EnvelopeKind::message, kThere, message.created_at, {}};
   nlohmann::json sealed;
@@ -240,7 +242,7 @@ int main(int argc, char** argv) {
   const std::string program =
       argc > 1 ? argv[1] : (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "mycojobs").string();
   std::printf(
-      "| transport | messages/s | p50, ms | p99, ms | trips to Redis a message | commands in Redis | CPU of the "
+      "| transport | messages/s | p50, ms | p99, ms | round trips to Redis a message | commands in Redis | CPU of the "
       "coordinators, ms a message |\n|---|---|---|---|---|---|---|\n");
   if (argc <= 2) {
     const ScratchFolder folder("mj-local");
@@ -251,7 +253,7 @@ int main(int argc, char** argv) {
     Pair pair(folder.path(), program, true);
     pair.measure("http");
     pair.fill(50000);
-    pair.measure("http, 50,000 records more in the context");
+    pair.measure("http, 50,000 more records in the context");
   }
   std::printf("\n| signatures | us |\n|---|---|\n");
   signatures();

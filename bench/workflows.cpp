@@ -66,12 +66,12 @@ class Bench {
     worlds_ = must(stores_->open_workflows());
     workflow::EngineOptions options;
     options.program = mj::test::program_path("mycojobs-workflowhost");
-    engines_ = std::make_unique<workflow::Engines>(std::move(options), kContext);
+    engines_ = std::make_unique<workflow::EnginePool>(std::move(options), kContext);
     take_ = [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
       return engines_->step(spec, manifest, request);
     };
     thread_ = must(DeploymentThread::start(*stores_, clock_, kContext, take_));
-    thread_->set_leads(true);
+    thread_->set_leader(true);
     runner_ = std::thread([this] { end_jobs(*stores_, kContext, 3, stop_); });
   }
   ~Bench() {
@@ -120,10 +120,10 @@ class Bench {
       send(world, id, pay);  // creates the instances before the measurement
     std::uint64_t sent = static_cast<std::uint64_t>(std::min(events, cells));
     settle(world);
-    thread_->set_leads(false);  // measures the coordinator, not the sender
+    thread_->set_leader(false);  // measures the coordinator, not the sender
     for (int i = 0; i < events; ++i) send(world, i % cells, pay);
     const auto begin = Moment::now();
-    thread_->set_leads(true);
+    thread_->set_leader(true);
     settle(world, sent += static_cast<std::uint64_t>(events), facts);
     const double took = ms_since(begin);
     std::vector<double> single;
@@ -147,9 +147,9 @@ class Bench {
     std::atomic<bool> stop{false};
     std::thread feeder;
     if (backlog > 0) {
-      thread_->set_leads(false);
+      thread_->set_leader(false);
       for (int i = 0; i < backlog; ++i) send(world, 0);
-      thread_->set_leads(true);
+      thread_->set_leader(true);
       feeder = std::thread([&] { feed(world, static_cast<std::uint64_t>(backlog), stop); });
     }
     const std::uint64_t hot_before = steps_of(world, 0);
@@ -164,11 +164,12 @@ class Bench {
       single.push_back(ms_since(one));
     }
     const double rate = static_cast<double>(steps_of(world, 0) - hot_before) / ms_since(began) * 1000;
-    const std::uint64_t left = must(worlds_->poll(kContext, {{world, {}}})).at(0).mail;
+    const std::uint64_t left = must(worlds_->poll(kContext, {{world, {}}})).at(0).inbox_entries;
     stop = true;
     if (feeder.joinable()) feeder.join();
     std::printf(
-        "| beside an instance with %d events (%llu still in the inbox) | %d | %.0f of the busy one | %.1f | %.1f |\n",
+        "| in parallel with an instance that has %d events (%llu still in the inbox) | %d | %.0f of the busy one | "
+        "%.1f | %.1f |\n",
         backlog, static_cast<unsigned long long>(left), others, rate, at(single, 0.5), at(single, 0.99));
     std::fflush(stdout);
     settle(world);
@@ -196,7 +197,7 @@ class Bench {
     for (const std::string& other : others) after_others += height(other);
     stop = true;
     if (feeder.joinable()) feeder.join();
-    std::printf("| beside %zu busy deployments of another owner | %.0f | %.1f | %.1f |\n", others.size(),
+    std::printf("| in parallel with %zu busy deployments of another owner | %.0f | %.1f | %.1f |\n", others.size(),
                 static_cast<double>(after_others - before_others) / 2 / took * 1000, at(single, 0.5), at(single, 0.99));
     std::fflush(stdout);
     for (const std::string& other : others) settle(other);
@@ -220,7 +221,7 @@ class Bench {
   // Writes a journal of `entries` facts, equal to the facts of real steps, with a snapshot at its end. Then measures
   // the loading of the journal and the latency of single events.
   void measure_long_journal(const std::string& world, std::uint64_t entries) {
-    thread_->set_leads(false);
+    thread_->set_leader(false);
     auto loaded = must(LoadedDeployment::load(*worlds_, kContext, world));
     const Sample sampled{1, std::string(32, '\0')};
     auto begin = Moment::now();
@@ -230,25 +231,25 @@ class Bench {
       const InstanceId cell{"bench/count@1", must(encode_cbor(json(id)))};
       StepOutput output;
       output.state = must(encode_cbor(json{{"n", i}}));
-      must(
-          loaded.decide({sampled, StepCompleted{cell, loaded.state().cell(cell)->mail.front().id, std::move(output)}}));
+      must(loaded.decide(
+          {sampled, StepCompleted{cell, loaded.state().find_instance(cell)->inbox.front().id, std::move(output)}}));
       if (loaded.pending_facts() >= 500) must(loaded.commit(*worlds_, 0));
     }
     must(loaded.decide({sampled, TakeSnapshot{}}));
     must(loaded.commit(*worlds_, 0));
-    std::printf("| a journal of %llu facts | written in %.1f s |\n",
+    std::printf("| a journal of %llu facts | written without an engine, 500 a commit, in %.1f s |\n",
                 static_cast<unsigned long long>(loaded.state().height), ms_since(begin) / 1000);
     begin = Moment::now();
     must(LoadedDeployment::load(*worlds_, kContext, world));
     std::printf("| | loaded from its snapshot in %.1f ms |\n", ms_since(begin));
     begin = Moment::now();
     must(LoadedDeployment::load(*worlds_, kContext, world, true));
-    std::printf("| | folded from its beginning in %.1f s |\n", ms_since(begin) / 1000);
+    std::printf("| | folded from its first fact in %.1f s |\n", ms_since(begin) / 1000);
     begin = Moment::now();
     const auto found = must(verify_deployments(*worlds_, *store_, kContext));
-    std::printf("| | verified, with the other worlds, in %.1f s: %zu findings |\n", ms_since(begin) / 1000,
+    std::printf("| | verified, with the other deployments, in %.1f s: %zu findings |\n", ms_since(begin) / 1000,
                 found.size());
-    thread_->set_leads(true);
+    thread_->set_leader(true);
     settle(world);
     std::vector<double> single;
     for (int i = 0; i < kSingle; ++i) {
@@ -259,7 +260,7 @@ class Bench {
       single.push_back(ms_since(one));
       settle(world);
     }
-    std::printf("| | a step there: p50 %.1f ms, p99 %.1f ms |\n", at(single, 0.5), at(single, 0.99));
+    std::printf("| | a step of this deployment: p50 %.1f ms, p99 %.1f ms |\n", at(single, 0.5), at(single, 0.99));
     std::fflush(stdout);
   }
 
@@ -272,9 +273,10 @@ class Bench {
     const double took = ms_since(begin);
     if (replayed.differs) std::printf("a replay differs\n");
     const double entries = static_cast<double>(loaded.state().height);
-    std::printf("| %llu entries | fold: %.0f entries/s | fold and take each step again: %.0f entries/s |\n",
-                static_cast<unsigned long long>(loaded.state().height), entries / folded * 1000,
-                static_cast<double>(replayed.entries) / took * 1000);
+    std::printf(
+        "| a journal of %llu facts | folded: %.0f facts/s | folded, with each step executed again: %.0f facts/s |\n",
+        static_cast<unsigned long long>(loaded.state().height), entries / folded * 1000,
+        static_cast<double>(replayed.entries) / took * 1000);
   }
 
  private:
@@ -288,7 +290,7 @@ class Bench {
     auto worlds = must(stores_->open_workflows());
     const Fields fields{{"schema", "bench/Hit@1"}, {"value", json{{"id", 0}}.dump()}};
     while (!stop) {
-      const bool enough = must(worlds->poll(kContext, {{world, {}}})).at(0).mail >= wanted;
+      const bool enough = must(worlds->poll(kContext, {{world, {}}})).at(0).inbox_entries >= wanted;
       const auto posted = enough ? Result<PostResult>() : worlds->post(kContext, world, "event", fields, rules_of(0));
       if (enough || !posted)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the inbox is full, as intended
@@ -302,7 +304,7 @@ class Bench {
     const Fields fields{{"schema", "other/Hit@1"}, {"value", json{{"id", 0}}.dump()}};
     while (!stop) {
       for (const std::string& world : all) {
-        if (must(worlds->poll(kContext, {{world, {}}})).at(0).mail >= kWaiting) continue;
+        if (must(worlds->poll(kContext, {{world, {}}})).at(0).inbox_entries >= kWaiting) continue;
         for (std::uint64_t i = 0; i < kWaiting && !stop; ++i)
           if (!worlds->post(kContext, world, "event", fields, rules)) break;  // the inbox is full
       }
@@ -316,7 +318,7 @@ class Bench {
       return true;
     };
     must(for_each_fact(*worlds_, kContext, world, seen_.height, see));
-    const InstanceState* cell = seen_.cell({"bench/count@1", must(encode_cbor(json(id)))});
+    const InstanceState* cell = seen_.find_instance({"bench/count@1", must(encode_cbor(json(id)))});
     return cell == nullptr ? 0 : cell->steps;
   }
   void settle(const std::string& world, std::uint64_t events = 0, std::uint64_t facts = 2) {
@@ -324,7 +326,7 @@ class Bench {
     for (;;) {
       const std::uint64_t before = height(world);
       std::this_thread::sleep_for(std::chrono::milliseconds(events > 0 ? 0 : 5));
-      if (must(worlds_->mail(kContext, world, 1)).empty() && height(world) == before) return;
+      if (must(worlds_->read_inbox(kContext, world, 1)).empty() && height(world) == before) return;
     }
   }
   SystemClock clock_;
@@ -332,7 +334,7 @@ class Bench {
   std::unique_ptr<StoreFactory> stores_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<WorkflowStore> worlds_;
-  std::unique_ptr<workflow::Engines> engines_;
+  std::unique_ptr<workflow::EnginePool> engines_;
   StepRunner take_;
   std::unique_ptr<DeploymentThread> thread_;
   service::RequestContext by_{kContext, 1, EntryPoint::command, true};
@@ -354,7 +356,7 @@ int main(int argc, char** argv) {
                     busy = bench.apply("busy");
   bench.measure("no effect", few, events, 10, false);
   bench.measure("no effect", many, events, 10000, false);
-  bench.measure("one effect, to its receipt's step", paid, events / 4, 10, true);
+  bench.measure("one effect, until the step of its receipt", paid, events / 4, 10, true);
   const std::string crowd = bench.apply("crowd");
   for (const int backlog : {0, events}) {
     bench.measure_beside_a_busy_one(busy, backlog, 100);
@@ -367,8 +369,8 @@ int main(int argc, char** argv) {
     bench.measure_beside_another_owner(quiet, bench.apply_of_another_owner(deployments));
   bench.measure_replay(few);
   for (int i = 0; i < 16; ++i) bench.apply("beside" + std::to_string(i));
-  std::printf("| send_event, 20 manifests in the context | p50 ms | p99 ms |\n|---|---|---|\n");
-  bench.measure_sending("each parsed", false);
-  bench.measure_sending("by hash", true);
+  std::printf("| `workflow.send` in the server, 20 manifests in the context | p50 ms | p99 ms |\n|---|---|---|\n");
+  bench.measure_sending("before: each manifest is parsed for each event", false);
+  bench.measure_sending("after: manifests are identified by hash", true);
   bench.measure_long_journal(bench.apply("long"), facts);
 }

@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
     return 1;
   }
   const sandbox::FreezeResult frozen =
-      freeze ? sandbox::freeze_memory(written_by_jobs(), huge_pages) : sandbox::FreezeResult{};
+      freeze ? sandbox::freeze_memory(get_job_written_memory(), huge_pages) : sandbox::FreezeResult{};
   std::printf("frozen: %lu KiB in huge pages, %lu KiB in a file\n\n", frozen.huge / 1024, frozen.file / 1024);
   std::printf(
       "| job | user, us | system, us | its slot, us | together, us | faults | its slot's | ready child, KiB |\n");

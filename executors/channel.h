@@ -30,7 +30,8 @@
 //     error        JSON object: type, message, traceback, line (0: unknown), exit (only if the script requested this
 //                  exit code), retry (optional: false forbids another attempt; a number is the delay of the next
 //                  attempt in seconds). At most once.
-//     done         empty: the script has ended and the host has sent everything. A run without it never succeeds.
+//     done         empty: the script has ended and the host has sent everything. A run without this frame never
+//     succeeds.
 //
 // The frames from the host are written by a process that runs an untrusted script: their lengths and kinds are checked.
 #pragma once
@@ -78,7 +79,7 @@ inline constexpr const char* kArtifactsFolder = "/job/artifacts";
 inline constexpr const char* kArtifactsName = "artifacts";
 inline constexpr const char* kSecretsFolder = "/job/secrets";  // one file per secret, mode 0400
 inline constexpr const char* kInputsFolder = "/job/inputs";    // <job name>/<artifact>, for each dependency
-// Programs only: the payload of `inputs`; the same payload keyed by job id, if some inputs have names; the `flow`
+// Files for programs: the payload of `inputs`; the same payload keyed by job id, if some inputs have names; the `flow`
 // member of the facts, if present.
 inline constexpr const char* kInputsFile = "/job/inputs.json";
 inline constexpr const char* kInputsByIdName = "inputs_by_id.json";
@@ -96,29 +97,29 @@ struct FrameLimit {
 };
 
 struct Frame {
-  enum class FrameStatus { whole, too_large, unknown_kind };
-  FrameStatus fate = FrameStatus::whole;
+  enum class FrameStatus { complete, too_large, unknown_kind };
+  FrameStatus status = FrameStatus::complete;
   std::uint8_t kind = 0;
-  std::uint32_t size = 0;  // as the header claims
-  std::string payload;     // only if `fate` is whole
+  std::uint32_t size = 0;  // size in the header
+  std::string payload;     // only if status is `complete`
 };
 
-// Extracts frames from a byte stream that arrives in pieces of any size. Buffers at most one payload. A frame that is
-// over its limit or of an unknown kind is reported once, after its header; its payload is skipped. Not thread-safe.
+// Extracts frames from a byte stream in pieces of any size. Buffers at most one payload. A frame that exceeds its limit
+// or has an unknown kind is reported once, after its header; its payload is skipped. Not thread-safe.
 class FrameReader {
  public:
-  explicit FrameReader(std::vector<FrameLimit> known) : known_(std::move(known)) {}
+  explicit FrameReader(std::vector<FrameLimit> limits) : limits_(std::move(limits)) {}
   void feed(std::string_view bytes, const std::function<void(Frame&&)>& sink);
-  bool is_frame_incomplete() const { return !header_.empty(); }  // the stream is incomplete if it ends here
+  bool is_frame_incomplete() const { return !header_.empty(); }  // whether the fed bytes end within a frame
   std::uint64_t frames() const { return frames_; }               // number of frames with a complete header
 
  private:
-  void open_frame(const std::function<void(Frame&&)>& sink);
+  void begin_frame(const std::function<void(Frame&&)>& sink);
 
-  std::vector<FrameLimit> known_;
+  std::vector<FrameLimit> limits_;
   std::string header_;  // bytes of the header so far; empty between frames
   Frame frame_;
-  std::uint32_t missing_ = 0;  // missing bytes of the payload
+  std::uint32_t missing_bytes_ = 0;  // bytes of the payload that were not received yet
   std::uint64_t frames_ = 0;
 };
 

@@ -16,7 +16,7 @@ struct CommandSettings {
   std::string name;                  // name of the executor and of its script type
   std::vector<std::string> command;  // as in ProgramSpec; [0] absolute
   std::string file = "script";       // file name of the script below /job; some programs need an extension
-  // arguments that print the version of command[0]; empty: not queried
+  // Arguments that print the version of command[0]. If empty, the version is not queried.
   std::vector<std::string> version = {"--version"};
   TextMap environment = {};
   PolicyRequest policy = {};  // applied to the profile `command`
@@ -25,7 +25,7 @@ struct CommandSettings {
 
 // [contexts.<id>.python]: Python settings of one context.
 struct PythonSettings {
-  std::string venv = {};                  // absolute path of a virtual environment on this host; empty: none
+  std::string venv = {};                  // absolute path of a virtual environment on this host; empty if there is none
   std::vector<std::string> preload = {};  // modules to import once, before any job
   bool operator==(const PythonSettings&) const = default;
 };
@@ -34,8 +34,8 @@ struct ExecutorSettings {
   std::string libexec_dir = {};  // folder of the helper programs
   std::string state_dir = {};    // contexts/<id>/programs, caches
   std::vector<CommandSettings> commands = {};
-  std::string plugins_dir = {};           // empty: plugins in libexec_dir
-  std::string v_compiler = {};            // empty: the usual places are searched
+  std::string plugins_dir = {};           // if empty, libexec_dir/plugins
+  std::string v_compiler = {};            // if empty, the default paths are searched
   std::vector<std::string> v_flags = {};  // placed before the executor's own flags
   const Clock& clock;                     // must outlive the executors
 };

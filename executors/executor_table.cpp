@@ -18,17 +18,17 @@ using Table = std::vector<std::unique_ptr<Executor>>;
 
 // Adds the executor, or replaces a built-in executor of the same name.
 void add_command(Table& table, const CommandSettings& command) {
-  const auto same = [&](const auto& each) { return each->name() == command.name; };
-  const auto place = std::find_if(table.begin(), table.end(), same);
+  const auto has_name = [&](const auto& each) { return each->name() == command.name; };
+  const auto entry = std::find_if(table.begin(), table.end(), has_name);
   auto executor = std::make_unique<CommandExecutor>(command);
-  if (place == table.end()) {
+  if (entry == table.end()) {
     table.push_back(std::move(executor));
   } else {
-    *place = std::move(executor);
+    *entry = std::move(executor);
   }
 }
 
-Table built_in(const ExecutorSettings& settings) {
+Table create_built_in_executors(const ExecutorSettings& settings) {
   Table table;
   table.push_back(std::make_unique<PythonExecutor>(settings.libexec_dir + "/mycojobs-pyhost"));
   const auto lua = std::make_shared<LuaHost>(settings.libexec_dir + "/mycojobs-luahost");
@@ -39,7 +39,9 @@ Table built_in(const ExecutorSettings& settings) {
   return table;
 }
 
-std::string plugin_host(const ExecutorSettings& settings) { return settings.libexec_dir + "/" + plugin::kHostProgram; }
+std::string get_plugin_host(const ExecutorSettings& settings) {
+  return settings.libexec_dir + "/" + plugin::kHostProgram;
+}
 
 // Built-in names are reserved first, so a plugin cannot replace a built-in executor.
 plugin::PluginFolder load_folder(const ExecutorSettings& settings, const Table& table) {
@@ -50,13 +52,13 @@ plugin::PluginFolder load_folder(const ExecutorSettings& settings, const Table& 
     for (std::string& type : executor->script_types()) types.insert(std::move(type));
   }
   const std::string folder = settings.plugins_dir.empty() ? settings.libexec_dir + "/plugins" : settings.plugins_dir;
-  return plugin::load_plugins(folder, plugin_host(settings), std::move(names), std::move(types), settings.clock);
+  return plugin::load_plugins(folder, get_plugin_host(settings), std::move(names), std::move(types), settings.clock);
 }
 
 }  // namespace
 
-Table make_executors(const ExecutorSettings& settings) {
-  auto table = built_in(settings);
+Table create_executors(const ExecutorSettings& settings) {
+  auto table = create_built_in_executors(settings);
   plugin::PluginFolder folder = load_folder(settings, table);
   for (const plugin::PluginReport& report : folder.reports) {
     if (report.state == plugin::PluginState::refused)
@@ -67,25 +69,25 @@ Table make_executors(const ExecutorSettings& settings) {
 }
 
 std::vector<plugin::PluginReport> list_plugins(const ExecutorSettings& settings) {
-  plugin::PluginFolder folder = load_folder(settings, built_in(settings));
+  plugin::PluginFolder folder = load_folder(settings, create_built_in_executors(settings));
   auto client = folder.loaded.begin();
   for (plugin::PluginReport& report : folder.reports) {
     if (report.state == plugin::PluginState::refused) continue;
-    const auto runs = (*client++)->probe();
-    report.state = runs ? plugin::PluginState::works : plugin::PluginState::unusable;
-    report.reason = runs ? *runs : runs.error().message;
+    const auto probe_result = (*client++)->probe();
+    report.state = probe_result ? plugin::PluginState::works : plugin::PluginState::unusable;
+    report.reason = probe_result ? *probe_result : probe_result.error().message;
   }
   return std::move(folder.reports);
 }
 
 plugin::PluginCheck check_plugin(const ExecutorSettings& settings, const std::string& file) {
   plugin::PluginOptions options;
-  options.host = plugin_host(settings);
+  options.host = get_plugin_host(settings);
   options.file = file;
   return plugin::check_plugin(std::move(options), settings.clock);
 }
 
-std::unique_ptr<Executor> executor_of_plugin(const plugin::PluginCheck& check) {
+std::unique_ptr<Executor> create_plugin_executor(const plugin::PluginCheck& check) {
   return check.client ? std::make_unique<plugin::PluginExecutor>(check.client) : nullptr;
 }
 

@@ -14,12 +14,13 @@ namespace mycojobs {
 
 // Returns all built-in executors and those of plugins. An executor in the table may not work on this host: see probe().
 // Names and script types are unique.
-std::vector<std::unique_ptr<Executor>> make_executors(const ExecutorSettings&);
+std::vector<std::unique_ptr<Executor>> create_executors(const ExecutorSettings&);
 
-// Loads and probes every plugin of the folder and reports which are usable, with reasons for the others.
+// Loads and probes every plugin of the folder and reports which are usable, with the reasons why the others are not.
 std::vector<plugin::PluginReport> list_plugins(const ExecutorSettings&);
 // Loads one plugin from any path.
 plugin::PluginCheck check_plugin(const ExecutorSettings&, const std::string& file);
-std::unique_ptr<Executor> executor_of_plugin(const plugin::PluginCheck&);  // null: the plugin could not be loaded
+std::unique_ptr<Executor> create_plugin_executor(
+    const plugin::PluginCheck&);  // Returns null if the plugin could not be loaded.
 
 }  // namespace mycojobs

@@ -26,20 +26,20 @@
 namespace mycojobs {
 namespace {
 
-// True after EINTR, and after EAGAIN (a script can make the descriptor non-blocking) once `events` are ready. False
-// after any other error.
-bool try_again(int fd, short events) {
+// Returns whether the failed call should be repeated: at once after EINTR; after EAGAIN, which occurs if a script has
+// made the descriptor non-blocking, when `events` are ready. Returns false after any other error.
+bool wait_for_retry(int fd, short events) {
   if (errno == EINTR) return true;
   if (errno != EAGAIN) return false;
-  pollfd waiting{fd, events, 0};
-  ::poll(&waiting, 1, -1);
+  pollfd descriptor{fd, events, 0};
+  ::poll(&descriptor, 1, -1);
   return true;
 }
 
-bool write_waiting(int fd, std::string_view bytes) {
+bool write_blocking(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && !try_again(fd, POLLOUT)) return false;
+    if (written < 0 && !wait_for_retry(fd, POLLOUT)) return false;
     if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
   }
   return true;
@@ -54,14 +54,14 @@ ssize_t receive(int channel, char* buffer, std::size_t size, Fd& attached) {
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
-  const ssize_t got = ::recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
-  const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+  const ssize_t count = ::recvmsg(channel, &message, MSG_CMSG_CLOEXEC);
+  const cmsghdr* header = count > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
   if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
     int fd = -1;
     std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
     attached.reset(fd);
   }
-  return got;
+  return count;
 }
 
 Result<void> make_parents(const std::string& folder, const std::string& path) {
@@ -72,18 +72,18 @@ Result<void> make_parents(const std::string& folder, const std::string& path) {
   return {};
 }
 
-// Writes the files of one request below a folder.
+// Writes the files of one request entry_path a folder.
 class IncomingFiles {
  public:
   explicit IncomingFiles(std::string folder) : folder_(std::move(folder)) {}
-  Result<void> take(std::string_view payload);  // payload of a `file` frame
+  Result<void> append(std::string_view payload);  // payload of a `file` frame
 
  private:
   std::string folder_, path_;
   Fd file_;
 };
 
-Result<void> IncomingFiles::take(std::string_view payload) {
+Result<void> IncomingFiles::append(std::string_view payload) {
   const std::size_t first = payload.find('\0');
   const std::size_t second = first == std::string_view::npos ? first : payload.find('\0', first + 1);
   if (second == std::string_view::npos) return fail(Code::invalid, "a file without its name");
@@ -108,22 +108,22 @@ Result<void> IncomingFiles::take(std::string_view payload) {
 // Checks the order of frames: kinds must ascend, and only `file` may repeat.
 struct HostRequestParser {
   explicit HostRequestParser(const std::string& folder) : files(folder) { request.inputs = "{}"; }
-  bool complete() const { return last == static_cast<std::uint8_t>(FrameKind::script); }
+  bool is_complete() const { return last_kind == static_cast<std::uint8_t>(FrameKind::script); }
 
-  void take(Frame&& frame) {
+  void process_frame(Frame&& frame) {
     const auto kind = static_cast<FrameKind>(frame.kind);
-    const bool in_order = frame.kind > last || (kind == FrameKind::file && frame.kind == last);
+    const bool is_in_order = frame.kind > last_kind || (kind == FrameKind::file && frame.kind == last_kind);
     if (!problem.empty()) return;
-    const bool too_early = kind > FrameKind::environment && request.environment.empty();
-    if (frame.fate != Frame::FrameStatus::whole || !in_order || too_early ||
+    const bool is_too_early = kind > FrameKind::environment && request.environment.empty();
+    if (frame.status != Frame::FrameStatus::complete || !is_in_order || is_too_early ||
         (frame.kind == 2 && request.facts.empty())) {
       problem = "frame of kind " + std::to_string(frame.kind) + " with " + std::to_string(frame.size) +
-                " bytes after kind " + std::to_string(last);
+                " bytes after kind " + std::to_string(last_kind);
       return;
     }
-    last = frame.kind;
+    last_kind = frame.kind;
     if (kind == FrameKind::file) {
-      if (auto written = files.take(frame.payload); !written) problem = written.error().message;
+      if (auto written = files.append(frame.payload); !written) problem = written.error().message;
       return;
     }
     std::string* const parts[] = {&request.facts, &request.environment, &request.inputs, nullptr, &request.script};
@@ -132,20 +132,21 @@ struct HostRequestParser {
 
   HostRequest request;
   IncomingFiles files;
-  std::uint8_t last = 0;
+  std::uint8_t last_kind = 0;
   std::string problem;  // empty if there is no error
 };
 
 // Returns text that needs no escapes in a JSON string; each other byte is replaced by "?".
-std::string plain(std::string_view text) {
+std::string to_plain_text(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, 200)) out += c >= ' ' && c < '\x7f' && c != '"' && c != '\\' ? c : '?';
   return out;
 }
 
-// Fast path for the common case of no artifacts: reading a folder changes it, so it would have to be reset for the next
-// job. An empty tmpfs folder has size 40 (20 bytes each for "." and ".."); other file systems give no such figure.
-bool is_surely_empty(const std::string& folder) {
+// Fast path for the common case of no artifacts: reading a folder changes it, so the folder would have to be reset for
+// the next job. An empty tmpfs folder has size 40 (20 bytes each for "." and ".."); other file systems do not report
+// this size.
+bool is_empty_tmpfs_folder(const std::string& folder) {
   struct stat info {};
   struct statfs system {};
   return ::lstat(folder.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_nlink == 2 && info.st_size == 40 &&
@@ -167,137 +168,144 @@ bool read_names(DIR* listing, std::vector<std::string>& names) {
 // Walks once through the artifacts of a script. File names are untrusted; links are never followed.
 class ArtifactWalk {
  public:
-  ArtifactWalk(int channel, std::uint64_t max_bytes) : channel_(channel), max_bytes_(max_bytes), left_(max_bytes) {}
+  ArtifactWalk(int channel, std::uint64_t max_bytes)
+      : channel_(channel), max_bytes_(max_bytes), remaining_bytes_(max_bytes) {}
 
-  bool folder(int parent, const char* name, const std::string& path, int depth) {
+  bool send_folder(int parent, const char* name, const std::string& path, int depth) {
     const int fd = ::openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return not_opened(path, errno);
+    if (fd < 0) return report_open_error(path, errno);
     const std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(fd), ::closedir);
-    if (!listing) return ::close(fd), drop(path, DropReason::unreadable, "cannot be listed");
+    if (!listing) return ::close(fd), report_dropped(path, DropReason::unreadable, "cannot be listed");
     std::vector<std::string> names;
-    if (!read_names(listing.get(), names) && !drop(path, DropReason::unreadable, "cannot be listed to its end"))
+    if (!read_names(listing.get(), names) &&
+        !report_dropped(path, DropReason::unreadable, "cannot be listed to its end"))
       return false;
-    const bool more = names.size() > kMaxArtifacts;
+    const bool has_more_names = names.size() > kMaxArtifacts;
     std::sort(names.begin(), names.end());
-    for (const auto& each : names) {
-      const std::string below = path.empty() ? each : path + '/' + each;
+    for (const auto& entry_name : names) {
+      const std::string entry_path = path.empty() ? entry_name : path + '/' + entry_name;
       if (sent_ >= kMaxArtifacts)
-        return std::exchange(full_, true) ||
-               drop(below, DropReason::files, "and the files after it: over 1000 files", kMaxArtifacts);
-      if (!entry(fd, each.c_str(), below, depth)) return false;
+        return std::exchange(is_file_limit_reported_, true) ||
+               report_dropped(entry_path, DropReason::files, "and the files after it: over 1000 files", kMaxArtifacts);
+      if (!send_entry(fd, entry_name.c_str(), entry_path, depth)) return false;
     }
-    return !more || full_ ||
-           drop(path, DropReason::files, "has over 1000 names; the others were not stored", kMaxArtifacts);
+    return !has_more_names || is_file_limit_reported_ ||
+           report_dropped(path, DropReason::files, "has over 1000 names; the others were not stored", kMaxArtifacts);
   }
 
  private:
-  bool entry(int parent, const char* name, const std::string& path, int depth) {
+  bool send_entry(int parent, const char* name, const std::string& path, int depth) {
     struct stat info {};
     if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
-      return errno == ENOENT || drop(path, DropReason::unreadable, "cannot be read");
-    if (!S_ISDIR(info.st_mode)) return file(parent, name, path, info);
+      return errno == ENOENT || report_dropped(path, DropReason::unreadable, "cannot be read");
+    if (!S_ISDIR(info.st_mode)) return send_file(parent, name, path, info);
     if (depth >= kMaxArtifactFolders)
-      return drop(path, DropReason::folders, "is more than 32 folders deep", kMaxArtifactFolders);
-    return folder(parent, name, path, depth + 1);
+      return report_dropped(path, DropReason::folders, "is more than 32 folders deep", kMaxArtifactFolders);
+    return send_folder(parent, name, path, depth + 1);
   }
 
-  bool not_opened(const std::string& path, int error) {
+  bool report_open_error(const std::string& path, int error) {
     // The artifacts folder itself existed when the script started.
-    if (path.empty() && error == ENOENT) return remark(path, "it was removed with its content");
-    if (error == ENOTDIR || error == ELOOP) return drop(path, DropReason::link, "is no longer a folder");
-    return drop(path, DropReason::unreadable, "cannot be opened");
+    if (path.empty() && error == ENOENT) return send_note(path, "it was removed with its content");
+    if (error == ENOTDIR || error == ELOOP) return report_dropped(path, DropReason::link, "is no longer a folder");
+    return report_dropped(path, DropReason::unreadable, "cannot be opened");
   }
 
   // Sends a `dropped` frame for programs and a note for the job's log.
-  bool drop(const std::string& path, DropReason reason, const char* why, std::uint64_t limit = 0) {
+  bool report_dropped(const std::string& path, DropReason reason, const char* explanation, std::uint64_t limit = 0) {
     constexpr std::size_t kMaxName = 4096;  // PATH_MAX of Linux
     const DropReasonRow& row = row_of(reason);
     std::size_t& sent = row.loses_data ? dropped_ : dropped_links_;
-    if (++sent > DroppedArtifacts::kMax) return remark(path, std::string("not kept: ") + why);
+    if (++sent > DroppedArtifacts::kMax) return send_note(path, std::string("not kept: ") + explanation);
     const std::string payload = path.substr(0, kMaxName) + '\0' + std::string(row.word) + '\0' + std::to_string(limit);
-    return send_frame(channel_, FrameKind::dropped, payload) && remark(path, std::string("not kept: ") + why);
+    return send_frame(channel_, FrameKind::dropped, payload) &&
+           send_note(path, std::string("not kept: ") + explanation);
   }
 
-  bool remark(const std::string& path, const std::string& what) {
+  bool send_note(const std::string& path, const std::string& explanation) {
     constexpr std::size_t kMaxNotes = 20;
-    std::string text = path.empty() ? "the folder of artifacts: " : "artifact " + plain(path) + ": ";
-    text += what;
+    std::string text = path.empty() ? "the folder of artifacts: " : "artifact " + to_plain_text(path) + ": ";
+    text += explanation;
     if (++notes_ > kMaxNotes + 1) return true;
     if (notes_ > kMaxNotes) text = "further artifacts were not kept; their reasons are omitted";
     return send_frame(channel_, FrameKind::note, "{\"text\":\"" + text + "\"}");
   }
 
-  bool file(int parent, const char* name, const std::string& path, const struct stat& info) {
+  bool send_file(int parent, const char* name, const std::string& path, const struct stat& info) {
     if (!S_ISREG(info.st_mode))
-      return drop(path, S_ISLNK(info.st_mode) ? DropReason::link : DropReason::special, "not a regular file");
-    if (info.st_nlink != 1) return drop(path, DropReason::link, "has another hard link");
-    if (path.size() > kMaxArtifactPath) return drop(path, DropReason::name, "its name is too long", kMaxArtifactPath);
-    if (static_cast<std::uint64_t>(info.st_size) > left_)
-      return drop(path, DropReason::bytes, "over the limit for all artifacts together", max_bytes_);
+      return report_dropped(path, S_ISLNK(info.st_mode) ? DropReason::link : DropReason::special, "not a regular file");
+    if (info.st_nlink != 1) return report_dropped(path, DropReason::link, "has another hard link");
+    if (path.size() > kMaxArtifactPath)
+      return report_dropped(path, DropReason::name, "its name is too long", kMaxArtifactPath);
+    if (static_cast<std::uint64_t>(info.st_size) > remaining_bytes_)
+      return report_dropped(path, DropReason::bytes, "over the limit for all artifacts together", max_bytes_);
     const Fd fd(::openat(parent, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
     struct stat opened {};
     if (!fd || ::fstat(fd.get(), &opened) != 0 || opened.st_ino != info.st_ino)
-      return drop(path, DropReason::unreadable, "cannot be read");
+      return report_dropped(path, DropReason::unreadable, "cannot be read");
     ++sent_;
     const std::string head = path + '\0' + ((info.st_mode & S_IXUSR) != 0 ? "755" : "644") + '\0';
     std::array<char, 65536> part;  // NOLINT(*-member-init): filled by read
     // Reads only the size from before: a remaining process may still append to the file.
-    auto rest = static_cast<std::uint64_t>(info.st_size);
-    bool any = false;
+    auto remaining = static_cast<std::uint64_t>(info.st_size);
+    bool has_sent_frame = false;
     do {
-      const ssize_t got = ::read(fd.get(), part.data(), std::min<std::uint64_t>(part.size(), rest));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return drop(path, DropReason::unreadable, "cannot be read to its end; the part before may be kept");
-      if (got == 0 && rest > 0)
-        return (any || send_frame(channel_, FrameKind::artifact, head)) &&
-               remark(path, "kept in part: the file was truncated while it was read");
-      left_ -= static_cast<std::uint64_t>(got);
-      rest -= static_cast<std::uint64_t>(got);
-      any = true;
-      const std::string_view bytes(part.data(), static_cast<std::size_t>(got));
+      const ssize_t count = ::read(fd.get(), part.data(), std::min<std::uint64_t>(part.size(), remaining));
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0)
+        return report_dropped(path, DropReason::unreadable, "cannot be read to its end; the part before may be kept");
+      if (count == 0 && remaining > 0)
+        return (has_sent_frame || send_frame(channel_, FrameKind::artifact, head)) &&
+               send_note(path, "kept in part: the file was truncated while it was read");
+      remaining_bytes_ -= static_cast<std::uint64_t>(count);
+      remaining -= static_cast<std::uint64_t>(count);
+      has_sent_frame = true;
+      const std::string_view bytes(part.data(), static_cast<std::size_t>(count));
       if (!send_frame(channel_, FrameKind::artifact, head + std::string(bytes))) return false;
-    } while (rest > 0);
+    } while (remaining > 0);
     return true;
   }
 
   int channel_;
-  std::uint64_t max_bytes_, left_;
+  std::uint64_t max_bytes_, remaining_bytes_;
   std::size_t sent_ = 0, notes_ = 0, dropped_ = 0, dropped_links_ = 0;
-  bool full_ = false;
+  bool is_file_limit_reported_ = false;
 };
 
 }  // namespace
 
 Result<HostRequest> read_request(int down, const std::string& folder) {
-  HostRequestParser taker(folder);
-  HostRequest& request = taker.request;
+  HostRequestParser parser(folder);
+  HostRequest& request = parser.request;
   FrameReader reader({{FrameKind::facts, kMaxFactsBytes},
                       {FrameKind::environment, kMaxEnvironmentBytes},
                       {FrameKind::inputs, kMaxInputsBytes},
                       {FrameKind::file, kMaxFileFrameBytes},
                       {FrameKind::script, kMaxScriptBytes}});
   // Most requests fit into this small buffer, which keeps memory use low.
-  std::array<char, 4096> first;  // NOLINT(*-member-init): filled by read
-  std::vector<char> more;
-  std::span<char> buffer = first;
-  for (bool started = false; !taker.complete(); started = true) {
-    ssize_t got = 0;
-    while ((got = receive(down, buffer.data(), buffer.size(), request.attached)) < 0) {
-      if (!try_again(down, POLLIN)) return fail(Code::io, "channel: cannot read the request: " + errno_text(errno));
+  std::array<char, 4096> small_buffer;  // NOLINT(*-member-init): filled by read
+  std::vector<char> large_buffer;
+  std::span<char> buffer = small_buffer;
+  for (bool has_input = false; !parser.is_complete(); has_input = true) {
+    ssize_t count = 0;
+    while ((count = receive(down, buffer.data(), buffer.size(), request.attached)) < 0) {
+      if (!wait_for_retry(down, POLLIN))
+        return fail(Code::io, "channel: cannot read the request: " + errno_text(errno));
     }
-    if (got == 0 && !started) return fail(Code::unavailable, "channel: closed before a job was received");
-    if (got == 0) return fail(Code::invalid, "channel: the request ends in the middle");
-    reader.feed({buffer.data(), static_cast<std::size_t>(got)}, [&](Frame&& frame) { taker.take(std::move(frame)); });
-    if (!taker.problem.empty()) return fail(Code::invalid, "channel: " + taker.problem);
-    if (more.empty() && static_cast<std::size_t>(got) == buffer.size()) {
-      more.resize(65536);
-      buffer = more;
+    if (count == 0 && !has_input) return fail(Code::unavailable, "channel: closed before a job was received");
+    if (count == 0) return fail(Code::invalid, "channel: the request ends in the middle");
+    reader.feed({buffer.data(), static_cast<std::size_t>(count)},
+                [&](Frame&& frame) { parser.process_frame(std::move(frame)); });
+    if (!parser.problem.empty()) return fail(Code::invalid, "channel: " + parser.problem);
+    if (large_buffer.empty() && static_cast<std::size_t>(count) == buffer.size()) {
+      large_buffer.resize(65536);
+      buffer = large_buffer;
     }
   }
   // If the folder cannot be created, there is no sandbox, and a script that uses the folder receives the error itself.
   const std::string artifacts = folder + std::string(kArtifactsFolder).substr(4);
-  struct stat there {};  // the folder usually exists, and lstat is cheaper than mkdir
-  if (::lstat(artifacts.c_str(), &there) != 0) static_cast<void>(::mkdir(artifacts.c_str(), 0755));
+  struct stat status {};  // the folder usually exists, and lstat is cheaper than mkdir
+  if (::lstat(artifacts.c_str(), &status) != 0) static_cast<void>(::mkdir(artifacts.c_str(), 0755));
   return std::move(request);
 }
 
@@ -313,32 +321,33 @@ int exit_before_start(int channel, const Error& error) {
   return kExit;
 }
 
-Result<std::string> ask(const JobChannel& channel, std::string_view call) {
+Result<std::string> call_agent(const JobChannel& channel, std::string_view call) {
   if (!send_frame(channel.up, FrameKind::call, call)) return fail(Code::unavailable, "channel: the agent has exited");
   // Only one call is pending at a time, so the next frame is its reply.
   std::string reply;
-  bool whole = false;
+  bool is_complete = false;
   FrameReader reader({{FrameKind::reply, kMaxReplyBytes}});
-  std::array<char, 65536> buffer;  // NOLINT(*-member-init): filled by read
-  std::uint32_t wanted = 5;        // never read beyond this frame: later bytes belong to the next call
+  std::array<char, 65536> buffer;   // NOLINT(*-member-init): filled by read
+  std::uint32_t missing_bytes = 5;  // bytes of this frame; later bytes belong to the next reply
   std::string header;
-  while (!whole) {
-    const ssize_t got = ::read(channel.down, buffer.data(), std::min<std::size_t>(buffer.size(), wanted));
-    if (got < 0 && try_again(channel.down, POLLIN)) continue;
-    if (got <= 0) return fail(Code::unavailable, "channel: the agent has exited");
-    const std::string_view bytes(buffer.data(), static_cast<std::size_t>(got));
-    wanted -= static_cast<std::uint32_t>(got);
+  while (!is_complete) {
+    const ssize_t count = ::read(channel.down, buffer.data(), std::min<std::size_t>(buffer.size(), missing_bytes));
+    if (count < 0 && wait_for_retry(channel.down, POLLIN)) continue;
+    if (count <= 0) return fail(Code::unavailable, "channel: the agent has exited");
+    const std::string_view bytes(buffer.data(), static_cast<std::size_t>(count));
+    missing_bytes -= static_cast<std::uint32_t>(count);
     if (header.size() < 5) {
       header += bytes;
       if (header.size() == 5) {
-        for (unsigned i = 0; i < 4; ++i) wanted |= std::uint32_t{static_cast<unsigned char>(header[i])} << (8 * i);
+        for (unsigned i = 0; i < 4; ++i)
+          missing_bytes |= std::uint32_t{static_cast<unsigned char>(header[i])} << (8 * i);
       }
     }
     reader.feed(bytes, [&](Frame&& frame) {
-      whole = frame.fate == Frame::FrameStatus::whole;
+      is_complete = frame.status == Frame::FrameStatus::complete;
       reply = std::move(frame.payload);
     });
-    if (wanted == 0 && !whole && header.size() == 5) return fail(Code::invalid, "channel: not a reply");
+    if (missing_bytes == 0 && !is_complete && header.size() == 5) return fail(Code::invalid, "channel: not a reply");
   }
   return reply;
 }
@@ -347,16 +356,16 @@ bool send_frame(int channel, FrameKind kind, std::string_view payload) {
   std::string bytes;
   bytes.reserve(payload.size() + 8);
   append_frame(bytes, kind, payload);
-  return write_waiting(channel, bytes);
+  return write_blocking(channel, bytes);
 }
 
-bool send_frames(int channel, std::string_view frames) { return write_waiting(channel, frames); }
+bool send_frames(int channel, std::string_view frames) { return write_blocking(channel, frames); }
 
 bool send_artifacts(int channel, const std::string& folder, std::uint64_t max_bytes) {
-  if (is_surely_empty(folder)) return true;
+  if (is_empty_tmpfs_folder(folder)) return true;
   // Without the job's folder there is no sandbox, and no artifacts folder ever existed.
   if (::access(folder.substr(0, folder.rfind('/')).c_str(), F_OK) != 0) return true;
-  return ArtifactWalk(channel, max_bytes).folder(AT_FDCWD, folder.c_str(), "", 0);
+  return ArtifactWalk(channel, max_bytes).send_folder(AT_FDCWD, folder.c_str(), "", 0);
 }
 
 }  // namespace mycojobs

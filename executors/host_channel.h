@@ -16,11 +16,11 @@ namespace mycojobs {
 
 struct HostRequest {
   std::string facts, environment, inputs, script;  // inputs: "{}" if the job has no dependencies
-  Fd attached = Fd();                              // facts.attached
+  Fd attached = Fd();                              // descriptor of facts.attached
 };
 
 // Waits for a job. Creates kArtifactsFolder and writes the received files below `folder` (/job except in tests).
-// Errors: unavailable, the peer closed the channel before it sent a request; invalid, the request is malformed; io.
+// Errors: unavailable if the peer closed the channel before it sent a request; invalid if the request is malformed; io.
 Result<HostRequest> read_request(int down, const std::string& folder = "/job");
 // Handles an error of read_request() and returns the host's exit code. Except for `unavailable`, the error is sent to
 // the agent and becomes the error of the job.
@@ -31,7 +31,7 @@ bool send_frames(int channel, std::string_view frames);  // from append_frame();
 
 // Sends one call to the agent and blocks until its reply arrives. call: the payload of the frame; its id must be
 // unused. Error unavailable: the channel was closed. Replies to other calls are skipped.
-Result<std::string> ask(const JobChannel&, std::string_view call);
+Result<std::string> call_agent(const JobChannel&, std::string_view call);
 
 // Sends the files of the artifacts folder in the order of their names. Only regular files with one link are sent: at
 // most kMaxArtifacts (model/artifact.h), max_bytes in total, with paths of at most kMaxArtifactPath bytes. Each

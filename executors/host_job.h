@@ -11,22 +11,23 @@
 namespace mycojobs::host_job {
 
 // Called once, before the script starts and from its thread. Installs a handler of SIGTERM: if the script has ever
-// called cancelled(), the handler only sets a flag, so the script can clean up; otherwise the process ends.
-void begin(JobChannel);
+// called query_cancelled(), the handler only sets a flag, so the script can clean up; otherwise the process ends.
+void start_job(JobChannel);
 
 // Warm scripts: called before each further run in this process. Does not restore a SIGTERM handler that the script
 // changed.
-void begin_next(JobChannel);
+void start_next_job(JobChannel);
 
 // Replaces the whole environment of the process for a further run. Unchanged entries keep their addresses, since
 // libraries store pointers from getenv(); changed entries are freed. REQUIRES: the process has a single thread.
-void renew_environment(const std::map<std::string, std::string>&);
+void replace_environment(const std::map<std::string, std::string>&);
 
-// Thread-safe. is_here() is false in a process that the script forked: such a process must not use the channel.
-bool is_here();
+// The following functions are thread-safe. is_job_process() is false in a process that the script forked: such a
+// process must not use the channel.
+bool is_job_process();
 const JobChannel& channel();
-bool send(FrameKind, std::string_view payload);  // false: not sent
-bool cancelled();                                // for the script
-bool term_seen();                                // for the host
+bool send(FrameKind, std::string_view payload);  // Returns false if the frame was not sent.
+bool query_cancelled();                          // for the script; see start_job()
+bool has_received_term();                        // for the host
 
 }  // namespace mycojobs::host_job

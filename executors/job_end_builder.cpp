@@ -18,13 +18,13 @@ namespace {
 constexpr std::size_t kMaxErrorLine = 1000;  // bytes
 
 // Returns a printable line of valid UTF-8, cut between characters.
-std::string line_of(std::string_view text) {
+std::string to_line(std::string_view text) {
   std::string out;
   for (char c : to_utf8(text)) {
     if (out.size() > kMaxErrorLine + 4) break;
-    const bool blank = static_cast<unsigned char>(c) <= ' ' || c == '\x7f';
-    if (!blank) out.push_back(c);
-    if (blank && !out.empty() && out.back() != ' ') out.push_back(' ');
+    const bool is_blank = static_cast<unsigned char>(c) <= ' ' || c == '\x7f';
+    if (!is_blank) out.push_back(c);
+    if (is_blank && !out.empty() && out.back() != ' ') out.push_back(' ');
   }
   if (out.size() > kMaxErrorLine) {
     out.resize(whole_characters(out, kMaxErrorLine).size());
@@ -39,47 +39,47 @@ std::string signal_name(int signal) {
   return name != nullptr ? fmt::format("{} (SIG{})", signal, name) : std::to_string(signal);
 }
 
-std::string exception_line(const ScriptError& error) {
+std::string format_exception(const ScriptError& error) {
   std::string line = error.type;
   if (!error.message.empty()) line += ": " + error.message;
-  line = line_of(line);
+  line = to_line(line);
   return error.line > 0 ? fmt::format("{} (line {})", line, error.line) : line;
 }
 
-std::string exit_line(int code, const std::string& message) {
+std::string format_exit(int code, const std::string& message) {
   return message.empty() ? fmt::format("exit code {}", code) : fmt::format("exit code {}: {}", code, message);
 }
 
-std::string setup_line(const SetupError& setup) {
+std::string format_setup_error(const SetupError& setup) {
   std::string line = "the sandbox could not be built: " + setup.step;
   if (setup.error != 0) line += ": " + errno_text(setup.error);
   return setup.remedy.empty() ? line : line + "; " + setup.remedy;
 }
 
 struct EndTexts {
-  std::string detail, error;  // empty error: success
+  std::string detail, error;  // error is empty after success
 };
 
-// The main process exited by itself, with any code: the host's answer decides.
-EndTexts words_of_exit(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
-  if (answer.error && answer.error->exit) return {"exit", exit_line(*answer.error->exit, answer.error->message)};
-  if (answer.error) return {"exception", exception_line(*answer.error)};
-  if (outcome.status == RunStatus::exit) return {"exit", exit_line(outcome.exit_code, "")};
+// The main process has exited by itself, with any code. The answer of the script host determines the end.
+EndTexts build_exit_texts(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
+  if (answer.error && answer.error->exit) return {"exit", format_exit(*answer.error->exit, answer.error->message)};
+  if (answer.error) return {"exception", format_exception(*answer.error)};
+  if (outcome.status == RunStatus::exit) return {"exit", format_exit(outcome.exit_code, "")};
   if (!answer.problem.empty()) return {"exit", "the script's host sent an invalid message: " + answer.problem};
-  if (!answer.done) return {"exit", "the script ended without returning its result"};
-  if (!answer.too_large.empty()) {
+  if (!answer.is_complete) return {"exit", "the script ended without returning its result"};
+  if (!answer.result_problem.empty()) {
     return {"result_too_large", fmt::format("{}: over the limit of {} bytes for keys and values together",
-                                            answer.too_large, context.max_result_bytes)};
+                                            answer.result_problem, context.max_result_bytes)};
   }
   return {"ok", ""};
 }
 
-EndTexts words_of(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
+EndTexts build_end_texts(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
   const auto reason_or = [&outcome](const std::string& text) { return outcome.reason.empty() ? text : outcome.reason; };
   switch (outcome.status) {
     case RunStatus::ok:
     case RunStatus::exit:
-      return words_of_exit(context, outcome, answer);
+      return build_exit_texts(context, outcome, answer);
     case RunStatus::signal:
       return {"signal", "ended by signal " + signal_name(outcome.signal)};
     case RunStatus::timeout_wall:
@@ -96,7 +96,7 @@ EndTexts words_of(const EndContext& context, const Outcome& outcome, const Scrip
     case RunStatus::pids_limit:
       return {"pids_limit", reason_or("over its limit of processes and threads: killed")};
     case RunStatus::violation:
-      return {"violation", outcome.violation ? violation_line(*outcome.violation, context.profile)
+      return {"violation", outcome.violation ? format_violation(*outcome.violation, context.profile)
                                              : reason_or("denied: a system call that is never allowed: job killed")};
     case RunStatus::cancelled:
       return {"cancelled", reason_or("cancelled")};
@@ -105,8 +105,8 @@ EndTexts words_of(const EndContext& context, const Outcome& outcome, const Scrip
     case RunStatus::unkillable:
       return {"unkillable", reason_or("the job does not end on SIGKILL")};
     case RunStatus::setup_error:
-      return {"setup_error",
-              outcome.setup_error ? setup_line(*outcome.setup_error) : reason_or("the sandbox could not be built")};
+      return {"setup_error", outcome.setup_error ? format_setup_error(*outcome.setup_error)
+                                                 : reason_or("the sandbox could not be built")};
   }
   return {"lost", "a status without a name"};
 }
@@ -132,7 +132,7 @@ void append_setup_error(std::string& out, const SetupError& setup) {
   object.end();
 }
 
-std::string error_info(const Outcome& outcome, const ScriptAnswer& answer) {
+std::string build_error_info(const Outcome& outcome, const ScriptAnswer& answer) {
   std::string out;
   JsonObject object(out);
   const ScriptError* error = answer.error ? &*answer.error : nullptr;
@@ -158,7 +158,7 @@ void append_steps(std::string& out, const std::vector<StepTime>& steps) {
   object.end();
 }
 
-std::string receipt(const EndContext& context, const Outcome& outcome, const EndTexts& words) {
+std::string build_receipt(const EndContext& context, const Outcome& outcome, const EndTexts& texts) {
   std::string out;
   out.reserve(1024);
   JsonObject object(out);
@@ -169,16 +169,16 @@ std::string receipt(const EndContext& context, const Outcome& outcome, const End
   object.add("memory_peak_bytes", outcome.usage.memory_peak_bytes);
   if (outcome.reused) object.add("reused", *outcome.reused);
   append_steps(object.append_member("setup_us"), outcome.setup);
-  object.add("status", words.detail);
+  object.add("status", texts.detail);
   object.add("stragglers", outcome.stragglers);
   if (outcome.violation) append_violation(object.append_member("violation"), *outcome.violation);
   object.add("wall_us", outcome.usage.wall_us);
-  if (context.grant) (out += ',') += *context.grant;
+  if (context.grant_json) (out += ',') += *context.grant_json;
   object.end();
   return out;
 }
 
-std::string join_blanks(const std::vector<std::string>& words) {
+std::string join_words(const std::vector<std::string>& words) {
   std::string out;
   for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
   return out;
@@ -201,28 +201,28 @@ std::string usage_json(const Usage& usage) {
   return out;
 }
 
-std::string violation_line(const Violation& violation, std::string_view profile) {
+std::string format_violation(const Violation& violation, std::string_view profile) {
   std::string line = fmt::format("denied: {0}({1:#x}, …) by pid {2} ({3}): job killed; profile {4}", violation.syscall,
-                                 violation.args[0], violation.pid, line_of(violation.comm), profile);
-  // Calls outside these lists were refused for their arguments, so granting the name in a policy would not help.
+                                 violation.args[0], violation.pid, to_line(violation.comm), profile);
+  // Calls outside these lists were denied because of their arguments, so a grant of their name would have no effect.
   if (is_never_granted(violation.syscall))
     line += "; never granted: it allows an escape from any sandbox";
-  else if (is_never_innocent(violation.syscall))
+  else if (is_forbidden_syscall(violation.syscall))
     line += fmt::format("; to allow: syscalls.add = [\"{}\"]", violation.syscall);
   return line;
 }
 
-JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
-  const EndTexts words = words_of(context, outcome, answer);
+JobEnd build_job_end(const EndContext& context, const Outcome& outcome, const ScriptAnswer& answer) {
+  const EndTexts texts = build_end_texts(context, outcome, answer);
   JobEnd end;
-  end.detail = words.detail;
-  end.error = line_of(words.error);
-  if (words.error.empty()) {
+  end.detail = texts.detail;
+  end.error = to_line(texts.error);
+  if (texts.error.empty()) {
     end.status = JobStatus::finished;
     end.result = answer.result;
     end.result_json = answer.result_json;
   } else {
-    end.error_info = error_info(outcome, answer);
+    end.error_info = build_error_info(outcome, answer);
     // The retry instructions of a failed script apply even if another event ended the run afterwards.
     if (answer.error) {
       end.retry_forbidden = answer.error->retry_forbidden;
@@ -230,8 +230,8 @@ JobEnd outcome_to_end(const EndContext& context, const Outcome& outcome, const S
     }
   }
   end.usage = usage_json(outcome.usage);
-  end.layers = join_blanks(outcome.layers);
-  end.receipt = receipt(context, outcome, words);
+  end.layers = join_words(outcome.layers);
+  end.receipt = build_receipt(context, outcome, texts);
   return end;
 }
 

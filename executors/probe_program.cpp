@@ -17,22 +17,22 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kProbeMs = 30000;
+constexpr std::uint64_t kProbeTimeoutMs = 30000;
 constexpr std::size_t kMaxProbeBytes = 4096;
 
 // Reads the program's output until it is closed or the deadline passes.
-Result<std::string> read_answer(int fd, std::uint64_t deadline_boot_ms) {
+Result<std::string> read_output(int fd, std::uint64_t deadline_boot_ms) {
   std::string text;
   std::array<char, 1024> buffer;
   while (text.size() < kMaxProbeBytes) {
     const std::uint64_t now = SystemClock().boot_ms();
     if (now >= deadline_boot_ms) return fail(Code::unsupported, "no answer within 30 s");
-    pollfd waiting{fd, POLLIN, 0};
-    if (::poll(&waiting, 1, static_cast<int>(deadline_boot_ms - now)) <= 0) continue;
-    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
-    if (got < 0 && errno != EINTR) return fail(Code::io, errno_text(errno));
-    if (got == 0) break;
-    if (got > 0) text.append(buffer.data(), static_cast<std::size_t>(got));
+    pollfd descriptor{fd, POLLIN, 0};
+    if (::poll(&descriptor, 1, static_cast<int>(deadline_boot_ms - now)) <= 0) continue;
+    const ssize_t count = ::read(fd, buffer.data(), buffer.size());
+    if (count < 0 && errno != EINTR) return fail(Code::io, errno_text(errno));
+    if (count == 0) break;
+    if (count > 0) text.append(buffer.data(), static_cast<std::size_t>(count));
   }
   return text;
 }
@@ -40,19 +40,20 @@ Result<std::string> read_answer(int fd, std::uint64_t deadline_boot_ms) {
 }  // namespace
 
 Result<std::string> probe_program(const std::string& program, const std::vector<std::string>& arguments) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Code::io, "pipe: " + errno_text(errno));
-  Fd from(ends[0]);
-  Fd to(ends[1]);
-  const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  int pipe_ends[2];
+  if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return fail(Code::io, "pipe: " + errno_text(errno));
+  Fd read_end(pipe_ends[0]);
+  Fd write_end(pipe_ends[1]);
+  const Fd dev_null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   SpawnSpec spec;
   spec.program = program;
   spec.arguments = arguments;
-  spec.descriptors = {{nothing.get(), STDIN_FILENO}, {to.get(), STDOUT_FILENO}, {to.get(), STDERR_FILENO}};
+  spec.descriptors = {
+      {dev_null.get(), STDIN_FILENO}, {write_end.get(), STDOUT_FILENO}, {write_end.get(), STDERR_FILENO}};
   auto child = spawn(spec);
   if (!child) return fail(Code::unsupported, child.error().message);
-  to.reset();
-  auto text = read_answer(from.get(), SystemClock().boot_ms() + kProbeMs);
+  write_end.reset();
+  auto text = read_output(read_end.get(), SystemClock().boot_ms() + kProbeTimeoutMs);
   if (!text || text->size() >= kMaxProbeBytes) ::kill(child->pid, SIGKILL);
   const int code = wait_child(*child);
   if (!text) return fail(Code::unsupported, program + ": " + text.error().message);

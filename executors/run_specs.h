@@ -7,21 +7,22 @@
 #include "executors/executor.h"
 #include "model/policy_json.h"
 #include "sandbox/sandbox.h"
+#include "security/ceilings.h"
 
 namespace mycojobs {
 
 struct StagedRuns {
-  std::vector<RunSpec> specs;             // one for each stage; run, context and fence are not set
+  std::vector<RunSpec> specs;             // one for each stage; the caller sets run, context and fence
   Policy policy;                          // policy of the last stage, which runs the script
   std::vector<std::string> lowered = {};  // fields of that policy that the ceiling reduced
 };
 
-// Returns the ceiling of a stage, given the ceiling of the context.
-Ceiling ceiling_of(const Stage&, Ceiling);
+// Returns the ceiling that applies to a stage, computed from the ceiling of the context.
+Ceiling get_stage_ceiling(const Stage&, Ceiling);
 
-// defaults: the operator's defaults, applied over each profile. A null ceiling does not limit the policy. Error
-// `denied` names the field.
-Result<StagedRuns> stage_runs(const Executor&, const PolicyRequest& defaults, const PolicyRequest& asked,
+// Returns the runs of a job. defaults: the operator's defaults, applied over each profile. A null ceiling does not
+// limit the policy. Error `denied` names the field.
+Result<StagedRuns> stage_runs(const Executor&, const PolicyRequest& defaults, const PolicyRequest& requested,
                               const Ceiling* ceiling, std::uint64_t timeout_ms);
 
 }  // namespace mycojobs

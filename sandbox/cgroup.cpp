@@ -25,8 +25,8 @@ namespace {
 
 bool has_word(const std::string& list, const std::string& word, char separator) {
   std::istringstream words(list);
-  for (std::string each; std::getline(words, each, separator);) {
-    if (each == word) return true;
+  for (std::string item; std::getline(words, item, separator);) {
+    if (item == word) return true;
   }
   return false;
 }
@@ -63,11 +63,12 @@ Mount find_mount(const std::string& type, const std::string& controller) {
   return {};
 }
 
-std::string folder_of(const Mount& mount, const std::string& group) {
+std::string group_folder(const Mount& mount, const std::string& group) {
   if (mount.point.empty()) return {};
-  std::string below = group;
-  if (mount.root != "/" && below.compare(0, mount.root.size(), mount.root) == 0) below.erase(0, mount.root.size());
-  return mount.point + (below == "/" ? "" : below);
+  std::string group_path = group;
+  if (mount.root != "/" && group_path.compare(0, mount.root.size(), mount.root) == 0)
+    group_path.erase(0, mount.root.size());
+  return mount.point + (group_path == "/" ? "" : group_path);
 }
 
 // Returns true if all processes of the group may be moved: systemd has marked the group as delegated, this process is
@@ -83,16 +84,16 @@ bool is_delegated(const std::string& folder, const std::string& group) {
 void move_to_leaf(const std::string& folder, const std::string& group) {
   const std::string leaf = folder + std::string(kLauncherGroup);
   if (::mkdir(leaf.c_str(), 0755) != 0 && errno != EEXIST) return;
-  std::vector<std::string> movers{std::to_string(::getpid()), std::to_string(::getppid())};
+  std::vector<std::string> pids{std::to_string(::getpid()), std::to_string(::getppid())};
   const bool all = is_delegated(folder, group);
   for (int round = 0; round < 10; ++round) {
     if (all) {
       std::ifstream processes(folder + "/cgroup.procs");
-      for (std::string pid; processes >> pid;) movers.push_back(pid);
+      for (std::string pid; processes >> pid;) pids.push_back(pid);
     }
-    if (movers.empty()) return;
-    for (const auto& pid : movers) write_text(leaf + "/cgroup.procs", pid);
-    movers.clear();
+    if (pids.empty()) return;
+    for (const auto& pid : pids) write_text(leaf + "/cgroup.procs", pid);
+    pids.clear();
   }
 }
 
@@ -116,9 +117,9 @@ std::string start_time(const std::string& pid) {
   const std::string line = read_line("/proc/" + pid + "/stat");
   const std::size_t name_end = line.rfind(')');  // the name may hold anything, blanks and brackets too
   if (name_end == std::string::npos) return {};
-  std::istringstream rest(line.substr(name_end + 2));
+  std::istringstream fields(line.substr(name_end + 2));
   std::string field;
-  for (int i = 3; i <= 22; ++i) rest >> field;
+  for (int i = 3; i <= 22; ++i) fields >> field;
   return field;
 }
 
@@ -131,34 +132,34 @@ std::string pid_namespace() {
 
 // Subgroups of a run that restart its count of processes; the two names alternate. The names carry no information,
 // because a job can read them.
-constexpr const char* kBelow[] = {"/a", "/b"};
+constexpr const char* kSubgroups[] = {"/a", "/b"};
 
 // errno, or 0.
-int write_at(int folder, const std::string& name, const std::string& text) {
+int write_file_at(int folder, const std::string& name, const std::string& text) {
   const Fd file(::openat(folder, name.c_str(), O_WRONLY | O_CLOEXEC));
   if (!file) return errno;
   return ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) ? 0 : errno;
 }
 
-std::string read_at(int folder, const std::string& name) {
+std::string read_file_at(int folder, const std::string& name) {
   const Fd file(::openat(folder, name.c_str(), O_RDONLY | O_CLOEXEC));
   char text[1024];
   const ssize_t size = file ? ::read(file.get(), text, sizeof text) : -1;
   return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : std::string();
 }
 
-std::uint64_t number_in(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 10); }
+std::uint64_t parse_number(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 10); }
 
 // "oom_kill 3" among other lines.
-std::uint64_t counter_in(const std::string& text, const std::string& name) {
+std::uint64_t parse_counter(const std::string& text, const std::string& name) {
   const std::size_t at = ("\n" + text).find("\n" + name + " ");
-  return at == std::string::npos ? 0 : number_in(text.substr(at + name.size() + 1));
+  return at == std::string::npos ? 0 : parse_number(text.substr(at + name.size() + 1));
 }
 
 bool has_file(int folder, const std::string& name) { return ::faccessat(folder, name.c_str(), F_OK, 0) == 0; }
 
 // Returns the groups directly below the folder, without deeper levels.
-std::vector<std::string> groups_in(const std::string& folder) {
+std::vector<std::string> list_groups(const std::string& folder) {
   std::vector<std::string> names;
   DIR* open_folder = ::opendir(folder.c_str());
   if (open_folder == nullptr) return names;
@@ -171,42 +172,44 @@ std::vector<std::string> groups_in(const std::string& folder) {
 
 // Every process of the run: in its group, or in `below` in version 1. cgroup.kill (Linux 5.14) also catches those that
 // are being forked, and those in threaded groups below, which version 2 lists and kills only from above.
-void kill_run(int parent, const std::string& run, const std::string& below) {
-  if (write_at(parent, run + "/cgroup.kill", "1") == 0) return;
-  std::istringstream pids(read_at(parent, run + "/cgroup.procs") + read_at(parent, run + below + "/cgroup.procs"));
+void kill_run(int parent, const std::string& run, const std::string& subgroup) {
+  if (write_file_at(parent, run + "/cgroup.kill", "1") == 0) return;
+  std::istringstream pids(read_file_at(parent, run + "/cgroup.procs") +
+                          read_file_at(parent, run + subgroup + "/cgroup.procs"));
   for (pid_t pid = 0; pids >> pid;) {
     if (pid > 1) ::kill(pid, SIGKILL);
   }
 }
 
 // A killed process leaves its group a moment later.
-bool remove_group(int parent, const std::string& run, const std::string& below, int tries) {
+bool remove_group(int parent, const std::string& run, const std::string& subgroup, int max_attempts) {
   for (;;) {
-    if (::unlinkat(parent, (run + below).c_str(), AT_REMOVEDIR) == 0 || errno != EBUSY) return true;
-    kill_run(parent, run, below);
-    if (--tries < 0) return false;
+    if (::unlinkat(parent, (run + subgroup).c_str(), AT_REMOVEDIR) == 0 || errno != EBUSY) return true;
+    kill_run(parent, run, subgroup);
+    if (--max_attempts < 0) return false;
     ::usleep(2000);
   }
 }
 
-bool remove_groups_of(int parent, const std::string& run, int tries) {
-  bool gone = true;
-  for (const char* below : {kBelow[0], kBelow[1], ""}) gone = remove_group(parent, run, below, tries) && gone;
-  return gone;
+bool remove_all_groups(int parent, const std::string& run, int max_attempts) {
+  bool removed = true;
+  for (const char* subgroup : {kSubgroups[0], kSubgroups[1], ""})
+    removed = remove_group(parent, run, subgroup, max_attempts) && removed;
+  return removed;
 }
 
-constexpr int kTries = 50;
+constexpr int kMaxRemovalAttempts = 50;
 
-void remove_folder_with_groups(const std::string& folder, int tries) {
+void remove_folder_with_groups(const std::string& folder, int max_attempts) {
   const Fd open_folder(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!open_folder) return;
-  for (const auto& name : groups_in(folder)) remove_groups_of(open_folder.get(), name, tries);
+  for (const auto& name : list_groups(folder)) remove_all_groups(open_folder.get(), name, max_attempts);
   ::rmdir(folder.c_str());
 }
 
-void remove_leftovers_in(const std::string& parent, int tries) {
-  for (const auto& name : groups_in(parent)) {
-    if (left_by_dead_launcher(parent, name)) remove_folder_with_groups(parent + "/" + name, tries);
+void remove_dead_launchers_groups(const std::string& parent, int max_attempts) {
+  for (const auto& name : list_groups(parent)) {
+    if (belongs_to_dead_launcher(parent, name)) remove_folder_with_groups(parent + "/" + name, max_attempts);
   }
 }
 
@@ -218,26 +221,26 @@ struct Setting {
 
 // Version 1 has a limit of memory and a limit of memory and swap together. The second limit may never be smaller than
 // the first, so it is set last, except when the limits rise.
-std::vector<Setting> limits_of(const CgroupHierarchy& place, std::uint64_t memory_bytes, std::uint32_t pids,
-                               bool rises) {
+std::vector<Setting> limit_settings(const CgroupHierarchy& hierarchy, std::uint64_t memory_bytes, std::uint32_t pids,
+                                    bool raises_limit) {
   std::vector<Setting> settings;
   const std::string memory = std::to_string(memory_bytes);
-  if (place.memory && place.version == 1) {
+  if (hierarchy.memory && hierarchy.version == 1) {
     settings = {{"memory.limit_in_bytes", memory}, {"memory.memsw.limit_in_bytes", memory, false}};
-    if (rises) std::swap(settings[0], settings[1]);
+    if (raises_limit) std::swap(settings[0], settings[1]);
     // Version 1 accounts TCP buffers separately, and only if they have a limit.
     settings.push_back({"memory.kmem.tcp.limit_in_bytes", std::to_string(memory_bytes / 4), false});
-  } else if (place.memory) {
+  } else if (hierarchy.memory) {
     settings = {{"memory.max", memory}};
   }
-  if (place.pids) settings.push_back({"pids.max", std::to_string(pids + std::uint64_t{1})});  // and init
+  if (hierarchy.pids) settings.push_back({"pids.max", std::to_string(pids + std::uint64_t{1})});  // and init
   return settings;
 }
 
 // Settings that are written once for each group: swap is disabled (without the file there is no swap), and an
 // out-of-memory kill ends the whole group.
-std::vector<Setting> manners_of(const CgroupHierarchy& place) {
-  if (!place.memory || place.version == 1) return {};
+std::vector<Setting> fixed_settings(const CgroupHierarchy& hierarchy) {
+  if (!hierarchy.memory || hierarchy.version == 1) return {};
   return {{"memory.swap.max", "0", false}, {"memory.oom.group", "1", false}};
 }
 
@@ -248,46 +251,46 @@ struct FirstFailure {
 };
 FirstFailure write_all(int folder, const std::string& group, const std::vector<Setting>& settings) {
   for (const auto& setting : settings) {
-    const int error = write_at(folder, group + "/" + setting.file, setting.value);
+    const int error = write_file_at(folder, group + "/" + setting.file, setting.value);
     if (error != 0 && (setting.required || error != ENOENT)) return {error, setting.file};
   }
   return {};
 }
 
-std::string text_of(const Fd& file) {
+std::string read_open_file(const Fd& file) {
   char text[1024];
   const ssize_t size = ::pread(file.get(), text, sizeof text, 0);
   return size > 0 ? std::string(text, static_cast<std::size_t>(size)) : std::string();
 }
-std::uint64_t number_of(const Fd& file) { return number_in(text_of(file)); }
+std::uint64_t read_number(const Fd& file) { return parse_number(read_open_file(file)); }
 
 // Moves the processes or threads in the file `list` to the group `into`. The file is read again until it is empty,
 // because processes may fork during the move.
-bool move_processes(int parent, const std::string& list, const std::string& into) {
+bool move_processes(int parent, const std::string& list, const std::string& target) {
   constexpr int kMaxChecks = 8;
-  for (int look = 0; look < kMaxChecks; ++look) {
-    std::istringstream pids(read_at(parent, list));
-    bool any = false;
-    for (pid_t pid = 0; pids >> pid; any = true) {
-      const int error = write_at(parent, into + "/cgroup.procs", std::to_string(pid));
+  for (int attempt = 0; attempt < kMaxChecks; ++attempt) {
+    std::istringstream pids(read_file_at(parent, list));
+    bool found_any = false;
+    for (pid_t pid = 0; pids >> pid; found_any = true) {
+      const int error = write_file_at(parent, target + "/cgroup.procs", std::to_string(pid));
       if (error != 0 && error != ESRCH) return false;
     }
-    if (!any) return true;
+    if (!found_any) return true;
   }
   return false;
 }
 
 // Makes `into` a threaded group of version 2 below the run's group, which counts only processes. Returns false if the
 // kernel does not support it or a privilege is missing.
-bool make_threaded(int parent, const std::string& run, const std::string& into) {
-  return write_at(parent, into + "/cgroup.type", "threaded") == 0 &&
-         write_at(parent, run + "/cgroup.subtree_control", "+pids") == 0;
+bool make_threaded(int parent, const std::string& run, const std::string& target) {
+  return write_file_at(parent, target + "/cgroup.type", "threaded") == 0 &&
+         write_file_at(parent, run + "/cgroup.subtree_control", "+pids") == 0;
 }
 
 }  // namespace
 
 std::vector<CgroupHierarchy> find_cgroups() {
-  std::vector<CgroupHierarchy> places;
+  std::vector<CgroupHierarchy> hierarchies;
   CgroupHierarchy unified, accounts;
   std::ifstream file("/proc/self/cgroup");
   for (std::string line; std::getline(file, line);) {  // number:controllers:path
@@ -297,28 +300,28 @@ std::vector<CgroupHierarchy> find_cgroups() {
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string group = line.substr(second + 1);
     if (controllers.empty()) {
-      unified = prepare_version_2(folder_of(find_mount("cgroup2", ""), group), group);
+      unified = prepare_version_2(group_folder(find_mount("cgroup2", ""), group), group);
       continue;
     }
     const bool memory = has_word(controllers, "memory", ',');
     const bool pids = has_word(controllers, "pids", ',');
     if (has_word(controllers, "cpuacct", ',')) {
-      accounts = {1, memory, pids, folder_of(find_mount("cgroup", "cpuacct"), group), true, true};
-      if (memory || pids) places.push_back(accounts);
+      accounts = {1, memory, pids, group_folder(find_mount("cgroup", "cpuacct"), group), true, true};
+      if (memory || pids) hierarchies.push_back(accounts);
       continue;
     }
     if (!memory && !pids) continue;
-    const std::string folder = folder_of(find_mount("cgroup", memory ? "memory" : "pids"), group);
-    if (!folder.empty()) places.push_back({1, memory, pids, folder});
+    const std::string folder = group_folder(find_mount("cgroup", memory ? "memory" : "pids"), group);
+    if (!folder.empty()) hierarchies.push_back({1, memory, pids, folder});
   }
   // Version 2 is listed even without controllers, because it accounts CPU time, including that of children that have
   // not been waited for.
   if (!unified.path.empty()) {
-    places.push_back(unified);
+    hierarchies.push_back(unified);
   } else if (!accounts.path.empty() && !accounts.memory && !accounts.pids) {
-    places.push_back(accounts);
+    hierarchies.push_back(accounts);
   }
-  return places;
+  return hierarchies;
 }
 
 std::uint64_t task_limit() {
@@ -330,16 +333,16 @@ std::uint64_t task_limit() {
     const std::string controllers = line.substr(first + 1, second - first - 1);
     if (!controllers.empty() && !has_word(controllers, "pids", ',')) continue;
     const Mount mount = controllers.empty() ? find_mount("cgroup2", "") : find_mount("cgroup", "pids");
-    std::string folder = folder_of(mount, line.substr(second + 1));
+    std::string folder = group_folder(mount, line.substr(second + 1));
     for (; folder.size() >= mount.point.size() && !folder.empty(); folder.resize(folder.rfind('/'))) {
       const std::string text = read_line(folder + "/pids.max");
-      if (!text.empty() && text != "max") min = std::min(min, number_in(text));
+      if (!text.empty() && text != "max") min = std::min(min, parse_number(text));
     }
   }
   return min;
 }
 
-std::string own_group_name() {
+std::string launcher_group_name() {
   const std::string pid = std::to_string(::getpid());
   return fmt::format("mycojobs-{}-{}-{}", pid_namespace(), pid, start_time(pid));
 }
@@ -378,7 +381,7 @@ bool make_locked_folder(const std::string& folder, Fd& lock) {
 
 }  // namespace
 
-bool left_by_dead_launcher(const std::string& parent, const std::string& name) {
+bool belongs_to_dead_launcher(const std::string& parent, const std::string& name) {
   unsigned long long space = 0, pid = 0, start = 0;
   if (std::sscanf(name.c_str(), "mycojobs-%llu-%llu-%llu", &space, &pid, &start) != 3) return false;
   // The process ids of another namespace mean nothing here.
@@ -387,51 +390,53 @@ bool left_by_dead_launcher(const std::string& parent, const std::string& name) {
 }
 
 Cgroups::~Cgroups() {
-  for (const auto& tree : trees_) remove_folder_with_groups(tree.folder, kTries);
+  for (const auto& tree : trees_) remove_folder_with_groups(tree.folder, kMaxRemovalAttempts);
 }
 
-void Cgroups::open(const std::vector<CgroupHierarchy>& places) {
-  for (const auto& place : places) {
-    remove_leftovers_in(place.path, kTries);
-    Tree tree{place, place.path + "/" + own_group_name(), {}, {}};
+void Cgroups::open(const std::vector<CgroupHierarchy>& hierarchies) {
+  for (const auto& hierarchy : hierarchies) {
+    remove_dead_launchers_groups(hierarchy.path, kMaxRemovalAttempts);
+    Tree tree{hierarchy, hierarchy.path + "/" + launcher_group_name(), {}, {}};
     if (!make_locked_folder(tree.folder, tree.lock)) continue;
     tree.fd.reset(::open(tree.folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
-    if (place.version == 2) {
-      if (place.memory) tree.place.memory = write_at(tree.fd.get(), "cgroup.subtree_control", "+memory") == 0;
-      if (place.pids) tree.place.pids = write_at(tree.fd.get(), "cgroup.subtree_control", "+pids") == 0;
+    if (hierarchy.version == 2) {
+      if (hierarchy.memory)
+        tree.hierarchy.memory = write_file_at(tree.fd.get(), "cgroup.subtree_control", "+memory") == 0;
+      if (hierarchy.pids) tree.hierarchy.pids = write_file_at(tree.fd.get(), "cgroup.subtree_control", "+pids") == 0;
     }
-    if (place.memory && place.version == 2) tree.place.peaks = place.peaks && has_file(tree.fd.get(), "memory.peak");
-    if (place.pids) tree.place.peaks = tree.place.peaks && has_file(tree.fd.get(), "pids.peak");
+    if (hierarchy.memory && hierarchy.version == 2)
+      tree.hierarchy.peaks = hierarchy.peaks && has_file(tree.fd.get(), "memory.peak");
+    if (hierarchy.pids) tree.hierarchy.peaks = tree.hierarchy.peaks && has_file(tree.fd.get(), "pids.peak");
     trees_.push_back(std::move(tree));
   }
 }
 
 void Cgroups::remove_leftovers() {
-  for (const auto& tree : trees_) remove_leftovers_in(tree.place.path, 0);
+  for (const auto& tree : trees_) remove_dead_launchers_groups(tree.hierarchy.path, 0);
 }
 
 bool Cgroups::has_memory() const {
-  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return tree.place.memory; });
+  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return tree.hierarchy.memory; });
 }
 bool Cgroups::has_pids() const {
-  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return tree.place.pids; });
+  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return tree.hierarchy.pids; });
 }
 
-Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits, int* why) {
+Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits, int* error_number) {
   const std::string name = std::to_string(run);
   remove_stuck();
   std::vector<Fd> joins;
   const auto failed = [&](const Tree& tree, const std::string& file, int error) {
-    if (why != nullptr) *why = error;
+    if (error_number != nullptr) *error_number = error;
     remove(run);
     return fail(Code::io, fmt::format("{}/{}/{}: {}", tree.folder, name, file, errno_text(error)));
   };
   for (const auto& tree : trees_) {
     if (::mkdirat(tree.fd.get(), name.c_str(), 0755) != 0) return failed(tree, "", errno);
-    auto settings = limits_of(tree.place, limits.memory_bytes, limits.pids, false);
-    for (auto& each : manners_of(tree.place)) settings.push_back(std::move(each));
-    if (const FirstFailure bad = write_all(tree.fd.get(), name, settings); bad.error != 0)
-      return failed(tree, bad.file, bad.error);
+    auto settings = limit_settings(tree.hierarchy, limits.memory_bytes, limits.pids, false);
+    for (auto& setting : fixed_settings(tree.hierarchy)) settings.push_back(std::move(setting));
+    if (const FirstFailure failure = write_all(tree.fd.get(), name, settings); failure.error != 0)
+      return failed(tree, failure.file, failure.error);
     joins.emplace_back(::openat(tree.fd.get(), (name + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
     if (!joins.back()) return failed(tree, "cgroup.procs", errno);
   }
@@ -441,11 +446,12 @@ Result<std::vector<Fd>> Cgroups::make(std::uint64_t run, const Limits& limits, i
 Result<void> Cgroups::set_limits(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids) {
   const std::string name = std::to_string(run);
   for (const auto& tree : trees_) {
-    const bool rises = tree.place.version == 1 && tree.place.memory &&
-                       number_in(read_at(tree.fd.get(), name + "/memory.limit_in_bytes")) < memory_bytes;
-    const FirstFailure bad = write_all(tree.fd.get(), name, limits_of(tree.place, memory_bytes, pids, rises));
-    if (bad.error != 0)
-      return fail(Code::io, fmt::format("{}/{}/{}: {}", tree.folder, name, bad.file, errno_text(bad.error)));
+    const bool raises_limit = tree.hierarchy.version == 1 && tree.hierarchy.memory &&
+                              parse_number(read_file_at(tree.fd.get(), name + "/memory.limit_in_bytes")) < memory_bytes;
+    const FirstFailure failure =
+        write_all(tree.fd.get(), name, limit_settings(tree.hierarchy, memory_bytes, pids, raises_limit));
+    if (failure.error != 0)
+      return fail(Code::io, fmt::format("{}/{}/{}: {}", tree.folder, name, failure.file, errno_text(failure.error)));
   }
   return {};
 }
@@ -454,13 +460,13 @@ RunUsage Cgroups::usage(std::uint64_t run) const {
   RunUsage usage = peaks(run);
   add_limits_met(run, usage);
   for (const auto& tree : trees_) {
-    if (tree.place.version == 2) {
-      const std::string cpu = text_in(tree, run, "cpu.stat");
-      usage.user_us = counter_in(cpu, "user_usec");
-      usage.system_us = counter_in(cpu, "system_usec");
-    } else if (tree.place.cpu) {  // nanoseconds
-      usage.user_us = number_in(text_in(tree, run, "cpuacct.usage_user")) / 1000;
-      usage.system_us = number_in(text_in(tree, run, "cpuacct.usage_sys")) / 1000;
+    if (tree.hierarchy.version == 2) {
+      const std::string cpu = read_run_file(tree, run, "cpu.stat");
+      usage.user_us = parse_counter(cpu, "user_usec");
+      usage.system_us = parse_counter(cpu, "system_usec");
+    } else if (tree.hierarchy.cpu) {  // nanoseconds
+      usage.user_us = parse_number(read_run_file(tree, run, "cpuacct.usage_user")) / 1000;
+      usage.system_us = parse_number(read_run_file(tree, run, "cpuacct.usage_sys")) / 1000;
     }
   }
   return usage;
@@ -468,51 +474,53 @@ RunUsage Cgroups::usage(std::uint64_t run) const {
 
 void Cgroups::add_limits_met(std::uint64_t run, RunUsage& usage) const {
   for (const auto& tree : trees_) {
-    if (tree.place.memory && tree.place.version == 1) {
-      usage.oom_kills = counter_in(text_in(tree, run, "memory.oom_control"), "oom_kill");
+    if (tree.hierarchy.memory && tree.hierarchy.version == 1) {
+      usage.oom_kills = parse_counter(read_run_file(tree, run, "memory.oom_control"), "oom_kill");
       usage.memory_max_hits =  // whichever of the two limits was met
-          number_in(text_in(tree, run, "memory.failcnt")) + number_in(text_in(tree, run, "memory.memsw.failcnt"));
-    } else if (tree.place.memory) {
-      const std::string events = text_in(tree, run, "memory.events");
-      usage.oom_kills = counter_in(events, "oom_kill");
-      usage.memory_max_hits = counter_in(events, "max");
+          parse_number(read_run_file(tree, run, "memory.failcnt")) +
+          parse_number(read_run_file(tree, run, "memory.memsw.failcnt"));
+    } else if (tree.hierarchy.memory) {
+      const std::string events = read_run_file(tree, run, "memory.events");
+      usage.oom_kills = parse_counter(events, "oom_kill");
+      usage.memory_max_hits = parse_counter(events, "max");
     }
-    if (!tree.place.pids) continue;
+    if (!tree.hierarchy.pids) continue;
     // The kernel counts a refused fork in the group of the caller (version 1, and before Linux 6.11) or in the group
     // with the limit.
-    usage.pids_max_hits = counter_in(text_in(tree, run, "pids.events"), "max");
-    const std::string asked = pids_group(tree, run);
-    if (asked == std::to_string(run)) continue;
-    usage.pids_max_hits += counter_in(read_at(tree.fd.get(), asked + "/pids.events"), "max");
+    usage.pids_max_hits = parse_counter(read_run_file(tree, run, "pids.events"), "max");
+    const std::string group = pids_group(tree, run);
+    if (group == std::to_string(run)) continue;
+    usage.pids_max_hits += parse_counter(read_file_at(tree.fd.get(), group + "/pids.events"), "max");
     // The peak of a subgroup includes forks that the limit of the run's group then refused.
     if (usage.pids_max_hits > 0)
       usage.pids_peak =
-          std::min(usage.pids_peak, static_cast<std::uint32_t>(number_in(text_in(tree, run, "pids.max")) - 1));
+          std::min(usage.pids_peak, static_cast<std::uint32_t>(parse_number(read_run_file(tree, run, "pids.max")) - 1));
   }
 }
 
 // The files of a warm process stay open, because they are read after each run of the process.
-std::string Cgroups::text_in(const Tree& tree, std::uint64_t run, const std::string& file) const {
+std::string Cgroups::read_run_file(const Tree& tree, std::uint64_t run, const std::string& file) const {
   const std::string path = std::to_string(run) + '/' + file;
-  const auto kept = warm_files_.find(run);
-  if (kept == warm_files_.end()) return read_at(tree.fd.get(), path);
-  const auto [place, missing] = kept->second.try_emplace(file);
-  if (missing) place->second.reset(::openat(tree.fd.get(), path.c_str(), O_RDONLY | O_CLOEXEC));
-  return text_of(place->second);
+  const auto cached = warm_files_.find(run);
+  if (cached == warm_files_.end()) return read_file_at(tree.fd.get(), path);
+  const auto [file_entry, inserted] = cached->second.try_emplace(file);
+  if (inserted) file_entry->second.reset(::openat(tree.fd.get(), path.c_str(), O_RDONLY | O_CLOEXEC));
+  return read_open_file(file_entry->second);
 }
 
 bool Cgroups::must_sample() const {
-  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return !tree.place.peaks; });
+  return std::any_of(trees_.begin(), trees_.end(), [](const Tree& tree) { return !tree.hierarchy.peaks; });
 }
 
 void Cgroups::sample() {
   for (const auto& tree : trees_) {
-    if (tree.place.peaks) continue;
-    for (const auto& name : groups_in(tree.folder)) {
+    if (tree.hierarchy.peaks) continue;
+    for (const auto& name : list_groups(tree.folder)) {
       Peaks& peaks = sampled_[std::strtoull(name.c_str(), nullptr, 10)];
       const int fd = tree.fd.get();
-      peaks.memory = std::max(peaks.memory, number_in(read_at(fd, name + "/memory.current")));
-      peaks.pids = std::max(peaks.pids, static_cast<std::uint32_t>(number_in(read_at(fd, name + "/pids.current"))));
+      peaks.memory = std::max(peaks.memory, parse_number(read_file_at(fd, name + "/memory.current")));
+      peaks.pids =
+          std::max(peaks.pids, static_cast<std::uint32_t>(parse_number(read_file_at(fd, name + "/pids.current"))));
     }
   }
 }
@@ -528,42 +536,42 @@ void Cgroups::remove(std::uint64_t run) {
 void Cgroups::remove_stuck() {
   std::erase_if(stuck_, [&](std::uint64_t run) {
     const std::string name = std::to_string(run);
-    bool gone = true;
+    bool removed = true;
     for (const auto& tree : trees_) {
-      gone = (tree.can_restart_counting() ? remove_groups_of(tree.fd.get(), name, 0)
-                                          : remove_group(tree.fd.get(), name, "", 0)) &&
-             gone;
+      removed = (tree.can_restart_counting() ? remove_all_groups(tree.fd.get(), name, 0)
+                                             : remove_group(tree.fd.get(), name, "", 0)) &&
+                removed;
     }
-    if (gone) sampled_.erase(run), renewed_.erase(run);
-    return gone;
+    if (removed) sampled_.erase(run), subgroups_.erase(run);
+    return removed;
   });
 }
 
 std::string Cgroups::pids_group(const Tree& tree, std::uint64_t run) const {
-  const auto below = tree.can_restart_counting() ? renewed_.find(run) : renewed_.end();
-  return std::to_string(run) + (below == renewed_.end() ? "" : kBelow[below->second ? 1 : 0]);
+  const auto subgroup = tree.can_restart_counting() ? subgroups_.find(run) : subgroups_.end();
+  return std::to_string(run) + (subgroup == subgroups_.end() ? "" : kSubgroups[subgroup->second ? 1 : 0]);
 }
 
 // Moves the run's processes to a new subgroup, which restarts the count; the limit of the run's group stays in force.
 // Returns false if the kernel does not support it or the subgroup could not be created; the reported values are then
 // those of the old group.
 // Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Threads".
-bool Cgroups::renew_pids(std::uint64_t run) {
-  const auto tree =
-      std::find_if(trees_.begin(), trees_.end(), [](const Tree& each) { return each.can_restart_counting(); });
+bool Cgroups::move_to_new_subgroup(std::uint64_t run) {
+  const auto tree = std::find_if(trees_.begin(), trees_.end(),
+                                 [](const Tree& candidate) { return candidate.can_restart_counting(); });
   if (tree == trees_.end()) return false;
   const int fd = tree->fd.get();
-  const bool threaded = tree->place.version == 2;
-  const auto before = renewed_.find(run);
-  const bool first = before == renewed_.end(), second_name = !first && !before->second;
+  const bool threaded = tree->hierarchy.version == 2;
+  const auto before = subgroups_.find(run);
+  const bool first = before == subgroups_.end(), second_name = !first && !before->second;
   const std::string name = std::to_string(run);
-  const std::string from = pids_group(*tree, run), into = name + kBelow[second_name ? 1 : 0];
-  if (::mkdirat(fd, into.c_str(), 0755) != 0) return false;
-  if (threaded && !make_threaded(fd, name, into)) return false;
-  if (!move_processes(fd, from + (threaded ? "/cgroup.threads" : "/cgroup.procs"), into)) return false;
-  if (!first && ::unlinkat(fd, from.c_str(), AT_REMOVEDIR) != 0) return false;
-  renewed_[run] = second_name;
-  open_pids(fd, into, peak_files_.at(run));
+  const std::string source = pids_group(*tree, run), target = name + kSubgroups[second_name ? 1 : 0];
+  if (::mkdirat(fd, target.c_str(), 0755) != 0) return false;
+  if (threaded && !make_threaded(fd, name, target)) return false;
+  if (!move_processes(fd, source + (threaded ? "/cgroup.threads" : "/cgroup.procs"), target)) return false;
+  if (!first && ::unlinkat(fd, source.c_str(), AT_REMOVEDIR) != 0) return false;
+  subgroups_[run] = second_name;
+  open_pids(fd, target, peak_files_.at(run));
   return true;
 }
 
@@ -576,15 +584,15 @@ Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
   PeakFiles files;
   for (const auto& tree : trees_) {
     const int fd = tree.fd.get();
-    const bool old = tree.place.version == 1;
-    if (tree.place.memory && (old || tree.place.peaks)) {
-      const std::string peak = std::to_string(run) + (old ? "/memory.max_usage_in_bytes" : "/memory.peak");
+    const bool is_version_1 = tree.hierarchy.version == 1;
+    if (tree.hierarchy.memory && (is_version_1 || tree.hierarchy.peaks)) {
+      const std::string peak = std::to_string(run) + (is_version_1 ? "/memory.max_usage_in_bytes" : "/memory.peak");
       // Before Linux 6.12 the file of version 2 is not writable, although root can open it for writing.
       struct stat info {};
       files.memory_peak_restarts = ::fstatat(fd, peak.c_str(), &info, 0) == 0 && (info.st_mode & S_IWUSR) != 0;
       files.memory.reset(::openat(fd, peak.c_str(), (files.memory_peak_restarts ? O_RDWR : O_RDONLY) | O_CLOEXEC));
     }
-    if (tree.place.pids && tree.place.peaks) open_pids(fd, pids_group(tree, run), files);
+    if (tree.hierarchy.pids && tree.hierarchy.peaks) open_pids(fd, pids_group(tree, run), files);
   }
   return files;
 }
@@ -592,44 +600,45 @@ Cgroups::PeakFiles Cgroups::open_peaks(std::uint64_t run) const {
 std::uint64_t Cgroups::cpu_us(std::uint64_t run) const {
   for (const auto& tree : trees_) {
     const std::string name = std::to_string(run);
-    if (tree.place.cpu) return number_in(read_at(tree.fd.get(), name + "/cpuacct.usage")) / 1000;
-    if (tree.place.version != 2) continue;
-    const std::string cpu = read_at(tree.fd.get(), name + "/cpu.stat");
-    if (const std::uint64_t used = counter_in(cpu, "usage_usec"); used > 0) return used;
+    if (tree.hierarchy.cpu) return parse_number(read_file_at(tree.fd.get(), name + "/cpuacct.usage")) / 1000;
+    if (tree.hierarchy.version != 2) continue;
+    const std::string cpu = read_file_at(tree.fd.get(), name + "/cpu.stat");
+    if (const std::uint64_t used = parse_counter(cpu, "usage_usec"); used > 0) return used;
   }
   return 0;
 }
 
 // Uses the files that are kept open, if any: in version 2 a peak is reset only for the open file that was written to.
 RunUsage Cgroups::peaks(std::uint64_t run) const {
-  const auto kept = peak_files_.find(run);
-  const PeakFiles opened = kept == peak_files_.end() ? open_peaks(run) : PeakFiles{};
-  const PeakFiles& files = kept == peak_files_.end() ? opened : kept->second;
+  const auto cached = peak_files_.find(run);
+  const PeakFiles temporary = cached == peak_files_.end() ? open_peaks(run) : PeakFiles{};
+  const PeakFiles& files = cached == peak_files_.end() ? temporary : cached->second;
   const auto sampled = sampled_.find(run);
-  const Peaks seen = sampled != sampled_.end() ? sampled->second : Peaks{};
+  const Peaks sampled_peaks = sampled != sampled_.end() ? sampled->second : Peaks{};
   RunUsage usage;
-  usage.memory_peak = files.memory ? number_of(files.memory) : seen.memory;
-  usage.pids_peak = files.pids ? static_cast<std::uint32_t>(number_of(files.pids)) : seen.pids;
+  usage.memory_peak = files.memory ? read_number(files.memory) : sampled_peaks.memory;
+  usage.pids_peak = files.pids ? static_cast<std::uint32_t>(read_number(files.pids)) : sampled_peaks.pids;
   if (usage.pids_peak > 0) --usage.pids_peak;  // init
   return usage;
 }
 
-std::uint64_t Cgroups::charged_from_now(std::uint64_t run, const PeakFiles& files) const {
-  if (files.memory) return number_of(files.memory);
-  const auto tree = std::find_if(trees_.begin(), trees_.end(), [](const Tree& each) { return each.place.memory; });
-  return tree == trees_.end() ? 0 : number_in(read_at(tree->fd.get(), std::to_string(run) + "/memory.current"));
+std::uint64_t Cgroups::initial_memory_charge(std::uint64_t run, const PeakFiles& files) const {
+  if (files.memory) return read_number(files.memory);
+  const auto tree =
+      std::find_if(trees_.begin(), trees_.end(), [](const Tree& candidate) { return candidate.hierarchy.memory; });
+  return tree == trees_.end() ? 0 : parse_number(read_file_at(tree->fd.get(), std::to_string(run) + "/memory.current"));
 }
 
 std::optional<RunUsage> Cgroups::reset_for_next_run(std::uint64_t run, const Limits& limits, std::uint32_t processes) {
-  auto kept = peak_files_.find(run);
-  if (kept == peak_files_.end()) kept = peak_files_.emplace(run, open_peaks(run)).first;
-  const PeakFiles& files = kept->second;
+  auto cached = peak_files_.find(run);
+  if (cached == peak_files_.end()) cached = peak_files_.emplace(run, open_peaks(run)).first;
+  const PeakFiles& files = cached->second;
   // A sampled peak may be too low, so the kernel's counters of refusals are read as well.
   const RunUsage used = must_sample() ? usage(run) : peaks(run);
   if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0) return {};
   // A limit of a parent group has refused a fork, which no peak shows. A later run that fails would seem to have met
   // its own limit.
-  if (files.pids_events && counter_in(text_of(files.pids_events), "max") > 0) return {};
+  if (files.pids_events && parse_counter(read_open_file(files.pids_events), "max") > 0) return {};
   // Init and the waiting job are in the group, so a peak of 0 is not a measurement.
   if (has_pids() && (used.pids_peak == 0 || used.pids_peak >= limits.pids)) return {};
   if (has_memory()) {
@@ -637,38 +646,39 @@ std::optional<RunUsage> Cgroups::reset_for_next_run(std::uint64_t run, const Lim
     if (used.memory_peak == 0 || used.memory_peak > limits.memory_bytes / 10 * 9) return {};
     if (files.memory && !files.memory_peak_restarts && used.memory_peak > kMaxLeftoverBytes) return {};
   }
-  if (files.pids && used.pids_peak > processes && !renew_pids(run)) return {};
+  if (files.pids && used.pids_peak > processes && !move_to_new_subgroup(run)) return {};
   if (files.memory_peak_restarts && ::pwrite(files.memory.get(), "0", 1, 0) != 1) return {};  // last: resets the peak
   sampled_.erase(run);
   // Memory that is still charged (pages of files that this run was the first to read, cached names) counts as used by
   // the next run, so the group is reused only if the amount is small.
-  return charged_from_now(run, files) <= kMaxLeftoverBytes ? std::optional(used) : std::nullopt;
+  return initial_memory_charge(run, files) <= kMaxLeftoverBytes ? std::optional(used) : std::nullopt;
 }
 
 Result<RunUsage> Cgroups::reset_for_warm_run(std::uint64_t run, const Limits& limits) {
-  constexpr std::uint64_t kInitAndItself = 2;
+  constexpr std::uint64_t kInitAndJob = 2;
   if (!has_memory() || !has_pids()) return fail(Code::unsupported, "this host has no cgroups for memory and processes");
   warm_files_.try_emplace(run);
-  const auto count = [&](bool CgroupHierarchy::*counts, const char* old, const char* now) {
-    const auto tree = std::find_if(trees_.begin(), trees_.end(), [&](const Tree& each) { return each.place.*counts; });
-    return number_in(text_in(*tree, run, tree->place.version == 1 ? old : now));
+  const auto count = [&](bool CgroupHierarchy::*counts, const char* version_1_file, const char* version_2_file) {
+    const auto tree =
+        std::find_if(trees_.begin(), trees_.end(), [&](const Tree& candidate) { return candidate.hierarchy.*counts; });
+    return parse_number(read_run_file(*tree, run, tree->hierarchy.version == 1 ? version_1_file : version_2_file));
   };
   const std::uint64_t tasks = count(&CgroupHierarchy::pids, "pids.current", "pids.current");
-  if (tasks != kInitAndItself)
+  if (tasks != kInitAndJob)
     return fail(Code::conflict, fmt::format("{} threads and processes are left, 1 is expected",
                                             tasks - std::min<std::uint64_t>(tasks, 1)));
   RunUsage used = peaks(run);
   add_limits_met(run, used);
   if (used.oom_kills > 0 || used.memory_max_hits > 0 || used.pids_max_hits > 0)
     return fail(Code::conflict, "it has reached a limit of memory or of processes");
-  const std::uint64_t held = count(&CgroupHierarchy::memory, "memory.usage_in_bytes", "memory.current");
-  if (held > limits.memory_bytes / 2)
+  const std::uint64_t used_bytes = count(&CgroupHierarchy::memory, "memory.usage_in_bytes", "memory.current");
+  if (used_bytes > limits.memory_bytes / 2)
     return fail(Code::conflict,
-                fmt::format("it uses {} of its {} MiB of memory", held >> 20, limits.memory_bytes >> 20));
-  auto kept = peak_files_.find(run);
-  if (kept == peak_files_.end()) kept = peak_files_.emplace(run, open_peaks(run)).first;
-  if (used.pids_peak > 1) static_cast<void>(renew_pids(run));
-  if (kept->second.memory_peak_restarts && ::pwrite(kept->second.memory.get(), "0", 1, 0) != 1)
+                fmt::format("it uses {} of its {} MiB of memory", used_bytes >> 20, limits.memory_bytes >> 20));
+  auto cached = peak_files_.find(run);
+  if (cached == peak_files_.end()) cached = peak_files_.emplace(run, open_peaks(run)).first;
+  if (used.pids_peak > 1) static_cast<void>(move_to_new_subgroup(run));
+  if (cached->second.memory_peak_restarts && ::pwrite(cached->second.memory.get(), "0", 1, 0) != 1)
     return fail(Code::io, "its peak of memory cannot be reset");
   sampled_.erase(run);
   return used;

@@ -39,8 +39,8 @@ std::uint64_t task_limit();
 // mycojobs-<pid namespace>-<pid>-<start time>: identifies a launcher for good, so that its groups can be removed after
 // its death. The processes of another pid namespace (of a container that has ended) cannot be looked up; there the lock
 // that a launcher holds on its folder decides.
-std::string own_group_name();
-bool left_by_dead_launcher(const std::string& parent, const std::string& name);
+std::string launcher_group_name();
+bool belongs_to_dead_launcher(const std::string& parent, const std::string& name);
 
 // Resource usage of a run's group; 0 also if the hierarchy does not count the resource.
 struct RunUsage {
@@ -64,7 +64,7 @@ class Cgroups {
   Cgroups& operator=(const Cgroups&) = delete;
 
   // Creates the launcher's folders. Removes the folders of dead launchers and kills the processes in them.
-  void open(const std::vector<CgroupHierarchy>& places = find_cgroups());
+  void open(const std::vector<CgroupHierarchy>& hierarchies = find_cgroups());
   // Removes the folders of launchers that have died since open(). Processes in them are killed; a folder that is still
   // busy is removed at the next call.
   void remove_leftovers();
@@ -73,7 +73,7 @@ class Cgroups {
 
   // Creates the run's group in every hierarchy and sets the limits. Returns an open cgroup.procs of each. Error: errno
   // and file; the errno also in `why`.
-  Result<std::vector<Fd>> make(std::uint64_t run, const Limits&, int* why = nullptr);
+  Result<std::vector<Fd>> make(std::uint64_t run, const Limits&, int* error_number = nullptr);
   // Changes the limits of an existing group. If the new memory limit is below the usage, version 1 fails (EBUSY), and
   // in version 2 the kernel reclaims memory and then kills processes. Error: errno and file; some limits may have been
   // set.
@@ -104,10 +104,10 @@ class Cgroups {
     std::uint32_t pids = 0;
   };
   struct Tree {
-    CgroupHierarchy place;
+    CgroupHierarchy hierarchy;
     // A subgroup can restart the count of processes only if the hierarchy does not count memory (version 1), or as a
     // threaded group (version 2), where memory is charged to the group above.
-    bool can_restart_counting() const { return place.pids && (!place.memory || place.version == 2); }
+    bool can_restart_counting() const { return hierarchy.pids && (!hierarchy.memory || hierarchy.version == 2); }
     std::string folder;
     Fd fd;
     Fd lock;  // held while the launcher lives
@@ -120,16 +120,16 @@ class Cgroups {
   PeakFiles open_peaks(std::uint64_t run) const;
   RunUsage peaks(std::uint64_t run) const;
   void add_limits_met(std::uint64_t run, RunUsage&) const;
-  std::string text_in(const Tree&, std::uint64_t run, const std::string& file) const;
-  std::uint64_t charged_from_now(std::uint64_t run, const PeakFiles&) const;  // minimum usage of the next run
-  std::string pids_group(const Tree&, std::uint64_t run) const;               // group of the run's processes
-  bool renew_pids(std::uint64_t run);
+  std::string read_run_file(const Tree&, std::uint64_t run, const std::string& file) const;
+  std::uint64_t initial_memory_charge(std::uint64_t run, const PeakFiles&) const;  // minimum usage of the next run
+  std::string pids_group(const Tree&, std::uint64_t run) const;                    // group of the run's processes
+  bool move_to_new_subgroup(std::uint64_t run);
   std::vector<Tree> trees_;
   std::map<std::uint64_t, PeakFiles> peak_files_;
   mutable std::map<std::uint64_t, std::map<std::string, Fd>> warm_files_;  // by run, by name; no name is in two trees
-  std::map<std::uint64_t, bool> renewed_;   // runs with processes in a subgroup; true: the second of two
-  std::map<std::uint64_t, Peaks> sampled_;  // by run, if must_sample()
-  std::vector<std::uint64_t> stuck_;        // groups that could not be removed yet
+  std::map<std::uint64_t, bool> subgroups_;  // runs with processes in a subgroup; true: the second of two
+  std::map<std::uint64_t, Peaks> sampled_;   // by run, if must_sample()
+  std::vector<std::uint64_t> stuck_;         // groups that could not be removed yet
 };
 
 }  // namespace mycojobs::sandbox

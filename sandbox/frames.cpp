@@ -8,10 +8,10 @@ namespace {
 
 int send_all(int socket, std::string_view bytes, const int* fds, std::size_t count, int flags) {
   if (bytes.size() > kMaxFrameBytes || count > kMaxFrameFds) return EMSGSIZE;
-  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+  iovec buffer_vector{const_cast<char*>(bytes.data()), bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFrameFds)];
   msghdr message{};
-  message.msg_iov = &part;
+  message.msg_iov = &buffer_vector;
   message.msg_iovlen = 1;
   if (count > 0) {
     message.msg_control = control;
@@ -28,7 +28,7 @@ int send_all(int socket, std::string_view bytes, const int* fds, std::size_t cou
   return 0;
 }
 
-void take_fds(msghdr& message, std::vector<Fd>& out) {
+void receive_fds(msghdr& message, std::vector<Fd>& out) {
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
     if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -53,10 +53,10 @@ int send_raw(int socket, std::string_view bytes, const std::vector<int>& fds, in
 namespace {
 
 ReceiveResult receive_into(std::span<char> buffer, int socket, RawFrame& frame, int flags) {
-  iovec part{buffer.data(), buffer.size()};
+  iovec buffer_vector{buffer.data(), buffer.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFrameFds)];
   msghdr message{};
-  message.msg_iov = &part;
+  message.msg_iov = &buffer_vector;
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof control;
@@ -67,19 +67,19 @@ ReceiveResult receive_into(std::span<char> buffer, int socket, RawFrame& frame, 
   } while (size < 0 && (errno == EINTR || errno == ECONNRESET));
   if (size < 0) return errno == EAGAIN || errno == EWOULDBLOCK ? ReceiveResult::nothing : ReceiveResult::closed;
   frame.fds.clear();
-  take_fds(message, frame.fds);
+  receive_fds(message, frame.fds);
   if (size == 0) return ReceiveResult::closed;
   const bool too_many_fds = frame.fds.size() >= kMaxFrameFds;
-  const bool cut = (message.msg_flags & MSG_CTRUNC) != 0;
-  if (cut) frame.fds.clear();
-  if ((message.msg_flags & MSG_TRUNC) != 0 || (cut && too_many_fds)) {
+  const bool is_cut = (message.msg_flags & MSG_CTRUNC) != 0;
+  if (is_cut) frame.fds.clear();
+  if ((message.msg_flags & MSG_TRUNC) != 0 || (is_cut && too_many_fds)) {
     frame.fds.clear();
     return ReceiveResult::malformed;
   }
   frame.kind = static_cast<std::uint8_t>(buffer[0]);
   frame.payload.assign(buffer.data() + 1, static_cast<std::size_t>(size) - 1);
   ::explicit_bzero(buffer.data(), static_cast<std::size_t>(size));  // processes forked later inherit this stack
-  return cut ? ReceiveResult::cut : ReceiveResult::frame;
+  return is_cut ? ReceiveResult::cut : ReceiveResult::frame;
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 //   frame = kind, u8 | fields, little-endian
 //   text  = length, u32 | bytes;   list = count, u32 | items;   struct = its fields, in the order of `fields()`
 //
-// Readers do not trust writers: after a wrong length a FieldReader stays invalid, and whole() returns false.
+// Readers do not trust writers: after a wrong length a FieldReader stays invalid, and is_complete() returns false.
 #pragma once
 
 #include <sys/socket.h>
@@ -29,7 +29,7 @@ inline constexpr std::size_t kShortFrameBytes = 64;
 class FieldWriter {
  public:
   explicit FieldWriter(std::uint8_t kind) {
-    bytes_.reserve(kUsualBytes);  // avoids reallocations, each of which would leave a copy in memory
+    bytes_.reserve(kTypicalBytes);  // avoids reallocations, each of which would leave a copy in memory
     bytes_ += static_cast<char>(kind);
   }
   template <class T>
@@ -54,41 +54,41 @@ class FieldWriter {
     (*this)(pair.first);
     (*this)(pair.second);
   }
-  std::string take() { return std::move(bytes_); }
+  std::string release() { return std::move(bytes_); }
 
  private:
-  static constexpr std::size_t kUsualBytes = 120;
+  static constexpr std::size_t kTypicalBytes = 120;
   std::string bytes_;
 };
 
 class FieldReader {
  public:
-  explicit FieldReader(std::string_view bytes) : left_(bytes) {}
+  explicit FieldReader(std::string_view bytes) : remaining_(bytes) {}
   template <class T>
   void operator()(T& value) {
     if constexpr (std::is_same_v<T, bool>) {
       std::uint8_t byte = 0;
       (*this)(byte);
-      if (byte > 1) spoilt_ = true;
+      if (byte > 1) is_invalid_ = true;
       value = byte == 1;
     } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
-      if (!need(sizeof value)) return;
-      std::memcpy(&value, left_.data(), sizeof value);
-      left_.remove_prefix(sizeof value);
+      if (!require(sizeof value)) return;
+      std::memcpy(&value, remaining_.data(), sizeof value);
+      remaining_.remove_prefix(sizeof value);
     } else {
       fields(*this, value);
     }
   }
   void operator()(std::string& text) {
     const std::uint32_t size = count();
-    if (!need(size)) return;
-    text.assign(left_.substr(0, size));
-    left_.remove_prefix(size);
+    if (!require(size)) return;
+    text.assign(remaining_.substr(0, size));
+    remaining_.remove_prefix(size);
   }
   template <class T>
   void operator()(std::vector<T>& items) {
     const std::uint32_t size = count();
-    if (!need(size)) return;  // an item has at least one byte
+    if (!require(size)) return;  // an item has at least one byte
     items.resize(size);
     for (T& item : items) (*this)(item);
   }
@@ -97,7 +97,7 @@ class FieldReader {
     (*this)(pair.first);
     (*this)(pair.second);
   }
-  bool whole() const { return !spoilt_ && left_.empty(); }
+  bool is_complete() const { return !is_invalid_ && remaining_.empty(); }
 
  private:
   std::uint32_t count() {
@@ -105,13 +105,13 @@ class FieldReader {
     (*this)(size);
     return size;
   }
-  bool need(std::size_t size) {
-    if (left_.size() < size) spoilt_ = true;
-    return !spoilt_;
+  bool require(std::size_t size) {
+    if (remaining_.size() < size) is_invalid_ = true;
+    return !is_invalid_;
   }
 
-  std::string_view left_;
-  bool spoilt_ = false;
+  std::string_view remaining_;
+  bool is_invalid_ = false;
 };
 
 struct RawFrame {
@@ -136,7 +136,7 @@ template <class Message>
 std::string encode(const Message& message) {
   FieldWriter writer(static_cast<std::uint8_t>(Message::kKind));
   writer(message);
-  return writer.take();
+  return writer.release();
 }
 // Returns false for another kind or invalid lengths. The caller must check the number of attached descriptors.
 template <class Message>
@@ -144,7 +144,7 @@ bool decode(const RawFrame& frame, Message& message) {
   if (frame.kind != static_cast<std::uint8_t>(Message::kKind)) return false;
   FieldReader reader(frame.payload);
   reader(message);
-  return reader.whole();
+  return reader.is_complete();
 }
 // Erases the encoded bytes, since jobs are forks of the sender.
 template <class Message>

@@ -30,7 +30,7 @@ inline int landlock_abi() {
 }
 
 // Handles every right of this ABI, so that rights without a rule are refused.
-inline RulesetAttr every_right(int abi) {
+inline RulesetAttr all_rights(int abi) {
   RulesetAttr attr{(LANDLOCK_ACCESS_FS_MAKE_SYM << 1) - 1, 0, 0};
   if (abi >= 2) attr.handled_access_fs |= LANDLOCK_ACCESS_FS_REFER;
   if (abi >= 3) attr.handled_access_fs |= kLandlockTruncate;
@@ -47,8 +47,8 @@ inline int restrict_self(int ruleset, int abi) {
 }
 
 // Returns 0 or an errno.
-inline int add_rule(int ruleset, int place, std::uint64_t rights) {
-  const landlock_path_beneath_attr rule{rights, place};
+inline int add_rule(int ruleset, int path_fd, std::uint64_t rights) {
+  const landlock_path_beneath_attr rule{rights, path_fd};
   return ::syscall(SYS_landlock_add_rule, ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) == 0 ? 0 : errno;
 }
 

@@ -43,13 +43,13 @@ class LauncherLink {
   // remains and waits for it.
   void end();
   // Kills a failed launcher without waiting.
-  void give_up();
+  void kill_without_waiting();
   int guardian() const { return child_.pidfd.get(); }  // readable when all processes of the launcher have ended
   pid_t guardian_pid() const { return child_.pid; }
-  bool have_all_ended();  // true if all processes of the launcher have ended
+  bool has_ended();  // true if all processes of the launcher have ended
   // A killed guardian proves nothing; all processes are assumed to have ended at this time. 0: the guardian was not
   // killed.
-  std::uint64_t believed_at_boot_ms() const { return believed_at_boot_ms_; }
+  std::uint64_t assumed_end_boot_ms() const { return assumed_end_boot_ms_; }
 
  private:
   LauncherLink(Child child, Fd socket) : child_(std::move(child)), socket_(std::move(socket)) {}
@@ -58,34 +58,34 @@ class LauncherLink {
 
   Child child_;  // the guardian
   Fd socket_;
-  std::uint64_t believed_at_boot_ms_ = 0;
+  std::uint64_t assumed_end_boot_ms_ = 0;
 };
 
 // Script hosts for every context, installed with the agent. Hosts of single contexts are in SandboxConfig::hosts.
-struct HostRow {
+struct HostProgram {
   const char* host;
   const char* program;  // file name in the libexec folder
 };
-constexpr HostRow kHosts[] = {
+constexpr HostProgram kHostPrograms[] = {
     {"python", "mycojobs-pyhost"},
     {"lua", "mycojobs-luahost"},
     {"exec", "mycojobs-exechost"},
 };
 constexpr const char* kLauncherProgram = "mycojobs-launcher";
 
-constexpr std::uint64_t kUnprovenMs = 2000;  // wait after the end of a killed guardian
-constexpr int kEndMs = 5000;                 // time-out for the launcher to kill and reap its processes
-constexpr int kSendMs = 5000;                // send time-out after which the launcher is considered stuck
+constexpr std::uint64_t kAssumedEndMs = 2000;  // wait after the end of a killed guardian
+constexpr int kEndTimeoutMs = 5000;            // time-out for the launcher to kill and reap its processes
+constexpr int kSendTimeoutMs = 5000;           // send time-out after which the launcher is considered stuck
 
 std::string describe_errno(int error) {
   const ResourceShortage* shortage = find_shortage(error);
   return shortage == nullptr ? errno_text(error) : describe_shortage(*shortage);
 }
 
-Configure configuration_of(const SandboxConfig& config, bool probe) {
+Configure build_configuration(const SandboxConfig& config, bool probe) {
   Configure message;
   message.probe = probe;
-  for (const auto& row : kHosts) message.hosts.push_back({row.host, config.libexec_dir + "/" + row.program});
+  for (const auto& row : kHostPrograms) message.hosts.push_back({row.host, config.libexec_dir + "/" + row.program});
   message.hosts.insert(message.hosts.end(), config.hosts.begin(), config.hosts.end());
   message.allow_missing = config.allow_missing;
   message.uid_base = config.uid_base;
@@ -96,7 +96,7 @@ Configure configuration_of(const SandboxConfig& config, bool probe) {
   message.prewarmed = config.prewarmed;
   message.sandbox_runs = config.sandbox_runs;
   message.warm_processes = config.warm_processes;
-  message.leave_out = config.leave_out;
+  message.disabled_steps = config.disabled_steps;
   message.unkillable_ms = config.unkillable_ms;
   message.fail_step = config.fail_step;
   return message;
@@ -107,15 +107,15 @@ Result<LauncherLink> LauncherLink::start(const SandboxConfig& config, bool probe
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
     return fail(Code::io, "sandbox: a socket for mycojobs-launcher: " + describe_errno(errno));
   }
-  Fd ours(pair[0]);
-  const Fd theirs(pair[1]);
-  const timeval patience{kSendMs / 1000, 0};
-  ::setsockopt(ours.get(), SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+  Fd agent_end(pair[0]);
+  const Fd job_end(pair[1]);
+  const timeval send_timeout{kSendTimeoutMs / 1000, 0};
+  ::setsockopt(agent_end.get(), SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof send_timeout);
   SpawnSpec spec;
   spec.program = config.libexec_dir + "/" + kLauncherProgram;
   spec.argv0 = kLauncherProgram;
   // Duplicated to high numbers, so that the two descriptors cannot overwrite each other.
-  const Fd socket(::fcntl(theirs.get(), F_DUPFD_CLOEXEC, 16));
+  const Fd socket(::fcntl(job_end.get(), F_DUPFD_CLOEXEC, 16));
   const Fd alive_copy(config.alive_fd < 0 ? -1 : ::fcntl(config.alive_fd, F_DUPFD_CLOEXEC, 16));
   if (!socket || (config.alive_fd >= 0 && !alive_copy))
     return fail(Code::io, "sandbox: descriptors for mycojobs-launcher: " + describe_errno(errno));
@@ -123,10 +123,10 @@ Result<LauncherLink> LauncherLink::start(const SandboxConfig& config, bool probe
   if (alive_copy) spec.descriptors.emplace_back(alive_copy.get(), kGuardianAlive);
   auto child = spawn(spec);
   if (!child) return fail(std::move(child).error(), "sandbox");
-  LauncherLink link(std::move(*child), std::move(ours));
+  LauncherLink link(std::move(*child), std::move(agent_end));
   std::vector<int> alive;
   if (config.alive_fd >= 0) alive.push_back(config.alive_fd);
-  if (int error = send_raw(link.socket(), encode(configuration_of(config, probe)), alive); error != 0) {
+  if (int error = send_raw(link.socket(), encode(build_configuration(config, probe)), alive); error != 0) {
     return fail(Code::unavailable, "sandbox: mycojobs-launcher does not listen: " + errno_text(error));
   }
   return link;
@@ -136,21 +136,21 @@ LauncherLink& LauncherLink::operator=(LauncherLink&& other) noexcept {
   end();
   child_ = std::move(other.child_);
   socket_ = std::move(other.socket_);
-  believed_at_boot_ms_ = other.believed_at_boot_ms_;
+  assumed_end_boot_ms_ = other.assumed_end_boot_ms_;
   return *this;
 }
 
 LauncherLink::~LauncherLink() { end(); }
 
-bool LauncherLink::have_all_ended() {
+bool LauncherLink::has_ended() {
   if (child_.pidfd) {
     if (!wait_for_guardian(0)) return false;
     const bool killed = wait_child(child_) > 128;
     child_.pidfd.reset();
     // A killed guardian has not observed the end of its processes. They are killed too, but their end is not visible.
-    if (killed) believed_at_boot_ms_ = SystemClock().boot_ms() + kUnprovenMs;
+    if (killed) assumed_end_boot_ms_ = SystemClock().boot_ms() + kAssumedEndMs;
   }
-  return SystemClock().boot_ms() >= believed_at_boot_ms_;
+  return SystemClock().boot_ms() >= assumed_end_boot_ms_;
 }
 
 bool LauncherLink::wait_for_guardian(int timeout_ms) const {
@@ -158,7 +158,7 @@ bool LauncherLink::wait_for_guardian(int timeout_ms) const {
   return ::poll(&ended, 1, timeout_ms) > 0;
 }
 
-void LauncherLink::give_up() {
+void LauncherLink::kill_without_waiting() {
   socket_.reset();
   if (child_.pidfd) ::pidfd_send_signal(child_.pidfd.get(), kKillLauncher, nullptr, 0);
 }
@@ -166,12 +166,12 @@ void LauncherLink::give_up() {
 void LauncherLink::end() {
   socket_.reset();
   if (!child_.pidfd) return;
-  if (!wait_for_guardian(kEndMs)) {
-    log(LogLevel::error, "sandbox", "mycojobs-launcher did not end within {} ms: killed", kEndMs);
-    give_up();
-    wait_for_guardian(kEndMs);
+  if (!wait_for_guardian(kEndTimeoutMs)) {
+    log(LogLevel::error, "sandbox", "mycojobs-launcher did not end within {} ms: killed", kEndTimeoutMs);
+    kill_without_waiting();
+    wait_for_guardian(kEndTimeoutMs);
   }
-  if (have_all_ended() || !child_.pidfd) return;
+  if (has_ended() || !child_.pidfd) return;
   log(LogLevel::error, "sandbox", "KILL does not end some process of a job: process {} waits for it", child_.pid);
   child_.pidfd.reset();
 }
@@ -198,7 +198,7 @@ namespace {
 
 using namespace sandbox;
 
-constexpr int kStartMs = 30000;
+constexpr int kStartTimeoutMs = 30000;
 
 // Reads the launcher's messages until it reports the result of its self-test.
 Result<void> wait_until_started(LauncherLink& link, std::vector<LayerReport>* layers = nullptr) {
@@ -206,7 +206,7 @@ Result<void> wait_until_started(LauncherLink& link, std::vector<LayerReport>* la
     RawFrame frame;
     LauncherRunStarted started;
     Layer layer;
-    if (link.receive(frame, kStartMs) != ReceiveResult::frame) {
+    if (link.receive(frame, kStartTimeoutMs) != ReceiveResult::frame) {
       return fail(Code::unavailable, "sandbox: mycojobs-launcher ended, or was silent for 30 s, before it was ready");
     }
     if (layers != nullptr && decode(frame, layer)) {
@@ -221,7 +221,7 @@ Result<void> wait_until_started(LauncherLink& link, std::vector<LayerReport>* la
 }
 
 struct PipePair {
-  Fd ours, theirs;
+  Fd agent_end, job_end;
 };
 
 // Creates a pipe for an output stream of a job. The job has another user id, and opening /dev/stdout, /dev/stderr or
@@ -233,19 +233,19 @@ constexpr mode_t kChannelMode = 0;  // a job does not need to reopen its channel
 bool make_pipe(PipePair& pipe, mode_t mode) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) return false;
-  pipe.ours.reset(ends[0]);
-  pipe.theirs.reset(ends[1]);
+  pipe.agent_end.reset(ends[0]);
+  pipe.job_end.reset(ends[1]);
   return ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && ::fchmod(ends[1], mode) == 0;
 }
 
 // A socket, since a descriptor may be attached to a request. The job's direction is shut down first; otherwise a job
 // could send descriptors that this process would close when it reads or closes the socket. The last close of some
 // objects blocks.
-bool make_requests(PipePair& requests) {
+bool make_request_socket(PipePair& requests) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return false;
-  requests.ours.reset(ends[0]);
-  requests.theirs.reset(ends[1]);
+  requests.agent_end.reset(ends[0]);
+  requests.job_end.reset(ends[1]);
   return ::fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0 && ::shutdown(ends[0], SHUT_RD) == 0;
 }
 
@@ -254,13 +254,13 @@ class LauncherClient final : public Sandbox {
   explicit LauncherClient(SandboxConfig config)
       : config_(std::move(config)),
         events_(::epoll_create1(EPOLL_CLOEXEC)),
-        alarm_(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)) {
-    watch(alarm_.get());
+        timer_(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)) {
+    watch(timer_.get());
   }
 
   Result<void> restart() override {
-    if (link_) died("is replaced");
-    if (!events_ || !alarm_) return fail(Code::io, "sandbox: the launcher's events: " + describe_errno(EMFILE));
+    if (link_) on_launcher_died("is replaced");
+    if (!events_ || !timer_) return fail(Code::io, "sandbox: the launcher's events: " + describe_errno(EMFILE));
     MJ_TRY(link, LauncherLink::start(config_, false));
     MJ_CHECK(wait_until_started(link));
     link_.emplace(std::move(link));
@@ -273,31 +273,33 @@ class LauncherClient final : public Sandbox {
     if (!alive()) return fail(Code::unavailable, "sandbox: mycojobs-launcher has ended");
     PipePair out, err, channel, requests;
     if (!make_pipe(out, kOutputMode) || !make_pipe(err, kOutputMode) || !make_pipe(channel, kChannelMode) ||
-        !make_requests(requests)) {
+        !make_request_socket(requests)) {
       return fail(Code::io, describe_errno(errno) + " (for the pipes of a run)");
     }
-    const int error = send_message(link_->socket(), Launch{spec},
-                                   {out.theirs.get(), err.theirs.get(), channel.theirs.get(), requests.theirs.get()});
+    const int error =
+        send_message(link_->socket(), Launch{spec},
+                     {out.job_end.get(), err.job_end.get(), channel.job_end.get(), requests.job_end.get()});
     if (error == EMSGSIZE) return fail(Code::invalid, "sandbox: the grants of this run are too long");
     if (error != 0) {
       if (error == ETOOMANYREFS || error == ENOMEM)  // EAGAIN means that the launcher does not read
         return fail(Code::io, describe_errno(error) + " (to send a run)");
-      died("does not accept a run: " + errno_text(error));
+      on_launcher_died("does not accept a run: " + errno_text(error));
       return fail(Code::unavailable, "sandbox: mycojobs-launcher does not answer: " + errno_text(error));
     }
-    under_way_.insert(spec.run);
-    return RunPipes{out.ours.release(), err.ours.release(), channel.ours.release(), requests.ours.release()};
+    active_runs_.insert(spec.run);
+    return RunPipes{out.agent_end.release(), err.agent_end.release(), channel.agent_end.release(),
+                    requests.agent_end.release()};
   }
 
   void kill(std::uint64_t run, KillReason reason, std::uint32_t grace_ms) override {
-    if (alive() && under_way_.contains(run)) send(Kill{run, reason, grace_ms});
+    if (alive() && active_runs_.contains(run)) send(Kill{run, reason, grace_ms});
   }
   void fence(std::uint64_t run, std::uint64_t fence_boot_ms) override {
-    if (alive() && under_way_.contains(run)) send(Fence{run, fence_boot_ms});
+    if (alive() && active_runs_.contains(run)) send(Fence{run, fence_boot_ms});
   }
 
-  void forget_warm(const std::string& key) override {
-    if (alive()) send(Forget{key});
+  void retire_warm_key(const std::string& key) override {
+    if (alive()) send(RetireWarmKey{key});
   }
 
   int event_fd() const override { return events_.get(); }
@@ -310,19 +312,19 @@ class LauncherClient final : public Sandbox {
       LauncherRunEnded ended;
       const ReceiveResult received = link_->receive(frame, 0);
       if (received == ReceiveResult::nothing) break;
-      if (PrewarmedCount kept; received == ReceiveResult::frame && decode(frame, kept)) {
-        counts_ = kept.counts;
+      if (PrewarmedCount count; received == ReceiveResult::frame && decode(frame, count)) {
+        counts_ = count.counts;
         continue;
       }
       if (received != ReceiveResult::frame || !decode(frame, ended)) {
-        died("has ended, or does not speak as it should");
+        on_launcher_died("has ended, or does not speak as it should");
         break;
       }
-      const bool goes_on = ended.outcome.status == RunStatus::unkillable;
-      const bool known = goes_on ? under_way_.contains(ended.run) : under_way_.erase(ended.run) > 0;
-      if (known) ended_.push_back({ended.run, std::move(ended.outcome)});
+      const bool continues = ended.outcome.status == RunStatus::unkillable;
+      const bool is_known = continues ? active_runs_.contains(ended.run) : active_runs_.erase(ended.run) > 0;
+      if (is_known) ended_.push_back({ended.run, std::move(ended.outcome)});
     }
-    if (!dead_launcher_.empty()) reap_dead_launchers();
+    if (!dead_launchers_.empty()) reap_dead_launchers();
     return std::exchange(ended_, {});
   }
 
@@ -331,13 +333,13 @@ class LauncherClient final : public Sandbox {
     LauncherLink link;
     std::set<std::uint64_t> runs;
     std::uint64_t overdue_boot_ms = 0;
-    bool reported = false, gone = false;
+    bool reported = false, has_ended = false;
   };
 
   template <class Message>
   void send(const Message& message) {
     if (int error = send_message(link_->socket(), message); error != 0)
-      died("accepts no requests: " + errno_text(error));
+      on_launcher_died("accepts no requests: " + errno_text(error));
   }
   void watch(int fd) {
     epoll_event event{};
@@ -348,61 +350,61 @@ class LauncherClient final : public Sandbox {
   // The runs end with the launcher: zygotes are tied to the launcher, and each namespace to its zygote. The kernel
   // needs time for this, and a lost run may be started elsewhere, so it is reported only after the guardian has seen
   // the last process end.
-  void died(const std::string& how) {
-    log(LogLevel::error, "sandbox", "mycojobs-launcher {}; {} runs are lost", how, under_way_.size());
+  void on_launcher_died(const std::string& how) {
+    log(LogLevel::error, "sandbox", "mycojobs-launcher {}; {} runs are lost", how, active_runs_.size());
     ::epoll_ctl(events_.get(), EPOLL_CTL_DEL, link_->socket(), nullptr);
-    link_->give_up();
+    link_->kill_without_waiting();
     watch(link_->guardian());
-    dead_launcher_.push_back(
-        {std::move(*link_), std::exchange(under_way_, {}), SystemClock().boot_ms() + config_.unkillable_ms});
+    dead_launchers_.push_back(
+        {std::move(*link_), std::exchange(active_runs_, {}), SystemClock().boot_ms() + config_.unkillable_ms});
     link_.reset();
     reap_dead_launchers();
   }
   void reap_dead_launchers() {
-    std::uint64_t times = 0;
-    (void)!::read(alarm_.get(), &times, sizeof times);
-    for (DeadLauncher& fallen : dead_launcher_) {
-      fallen.gone = fallen.link.have_all_ended();
-      const bool overdue = !fallen.reported && SystemClock().boot_ms() >= fallen.overdue_boot_ms;
-      fallen.reported = fallen.reported || overdue;
-      if (!fallen.gone && !overdue) continue;
-      for (std::uint64_t run : fallen.runs) report_dead_launcher(fallen, run);
+    std::uint64_t expirations = 0;
+    (void)!::read(timer_.get(), &expirations, sizeof expirations);
+    for (DeadLauncher& dead : dead_launchers_) {
+      dead.has_ended = dead.link.has_ended();
+      const bool overdue = !dead.reported && SystemClock().boot_ms() >= dead.overdue_boot_ms;
+      dead.reported = dead.reported || overdue;
+      if (!dead.has_ended && !overdue) continue;
+      for (std::uint64_t run : dead.runs) report_dead_launcher(dead, run);
     }
-    dead_launcher_.remove_if([](const DeadLauncher& fallen) { return fallen.gone; });
+    dead_launchers_.remove_if([](const DeadLauncher& dead) { return dead.has_ended; });
     std::uint64_t next = UINT64_MAX;
-    for (const DeadLauncher& fallen : dead_launcher_) {
-      if (!fallen.reported) next = std::min(next, fallen.overdue_boot_ms);
-      if (fallen.link.believed_at_boot_ms() != 0) next = std::min(next, fallen.link.believed_at_boot_ms());
+    for (const DeadLauncher& dead : dead_launchers_) {
+      if (!dead.reported) next = std::min(next, dead.overdue_boot_ms);
+      if (dead.link.assumed_end_boot_ms() != 0) next = std::min(next, dead.link.assumed_end_boot_ms());
     }
-    ring_at(next);
+    set_timer(next);
   }
-  void report_dead_launcher(const DeadLauncher& fallen, std::uint64_t run) {
+  void report_dead_launcher(const DeadLauncher& dead, std::uint64_t run) {
     RunEnded ended;
     ended.run = run;
-    ended.outcome.status = fallen.gone ? RunStatus::lost : RunStatus::unkillable;
+    ended.outcome.status = dead.has_ended ? RunStatus::lost : RunStatus::unkillable;
     ended.outcome.reason = "the sandbox's launcher ended before the job did";
-    if (!fallen.gone) {
+    if (!dead.has_ended) {
       ended.outcome.reason +=
-          ", and KILL has had no effect on some process below process " + std::to_string(fallen.link.guardian_pid());
+          ", and KILL has had no effect on some process below process " + std::to_string(dead.link.guardian_pid());
     }
     ended_.push_back(std::move(ended));
   }
   // Sets or (UINT64_MAX) disables the alarm. The alarm is not read when no failed launcher is left; an expired and
   // unread alarm would keep event_fd() readable.
-  void ring_at(std::uint64_t boot_ms) {
+  void set_timer(std::uint64_t boot_ms) {
     itimerspec spec{};
     if (boot_ms != UINT64_MAX) {
       spec.it_value.tv_sec = static_cast<time_t>(boot_ms / 1000);
       spec.it_value.tv_nsec = static_cast<long>(boot_ms % 1000) * 1000000 + 1;
     }
-    ::timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+    ::timerfd_settime(timer_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
   }
 
   SandboxConfig config_;
-  Fd events_, alarm_;
+  Fd events_, timer_;
   std::optional<LauncherLink> link_;
-  std::list<DeadLauncher> dead_launcher_;
-  std::set<std::uint64_t> under_way_;
+  std::list<DeadLauncher> dead_launchers_;
+  std::set<std::uint64_t> active_runs_;
   std::vector<RunEnded> ended_;
   SandboxCounts counts_;
 };

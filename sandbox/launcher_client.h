@@ -49,7 +49,7 @@ struct SandboxConfig {
   // Steps to omit, to measure the effect of each layer: any name in the lists of job and init, "zygote_userns_limit",
   // "zygote_seal", "seccomp" or "netns". The launcher logs a warning, and Outcome::layers does not contain an omitted
   // layer.
-  std::vector<std::string> leave_out;
+  std::vector<std::string> disabled_steps;
 };
 
 // Starts the sandbox and returns after a canary job has failed to attack it. Errors: unsupported, a layer is missing or

@@ -1,24 +1,25 @@
 // All messages of the sandbox and their fields. "+ {...}" lists attached descriptors; "[...]" is optional.
 //
 //   agent    -> launcher  Configure + {[alive]} (first), Launch + {stdout, stderr, channel, requests}, Kill, Fence,
-//                         Forget
-//   launcher -> agent     Started (reply to Configure), Ended, Kept, LogText, Layer (probe only)
+//                         RetireWarmKey
+//   launcher -> agent     LauncherRunStarted (reply to Configure), LauncherRunEnded, PrewarmedCount, LogText,
+//                         Layer (probe only)
 //   launcher -> zygote    MapsWritten, Programs + {memfd, [alive]},
 //                         Fork + {status, start, fence, [filter], mounts..., cgroups...}
-//   zygote   -> launcher  SetupStepFailed (before exec), LoadedFiles, Ready, Refused, Forked + {pidfd}, InitReaped
+//   zygote   -> launcher  SetupStepFailed (before exec), LoadedFiles, Ready, RequestRefused,
+//                         RunForked + {pidfd}, InitReaped
 //   launcher -> its child that accesses folders of the host  LoadedFiles, OpenFolders
-//   that child -> launcher  FolderOpened + {mount}, Refused, Ready, LoadedFiles
+//   that child -> launcher  FolderOpened + {mount}, RequestRefused, Ready, LoadedFiles
 //   launcher -> its child that handles system calls of a job  MakeListen + {pidfd}, CountLocks
 //   that child -> launcher  HelperReply
-//   init     -> launcher  [Listening + {listener}], SetupStepFailed | Confined + {seccomp listener}, then MainEnded for
-//   each
-//                         run
+//   init     -> launcher  [ProxySocketReady + {listener}], SetupStepFailed | RunConfined + {seccomp listener}, then
+//                         JobEnded for each run
 //   launcher -> init      Terminate, Abort; the fence is a timerfd that both hold (SandboxRun::fence_clock)
 //   launcher -> job       Start + {stdout, stderr, channel, requests}, once, when it has a run; to a warm process for
 //                         each run
 //
-// Ended with status unkillable does not end its run; the final Ended follows later. alive: SandboxConfig::alive_fd,
-// which also stays open while it is attached to an unread message.
+// LauncherRunEnded with status unkillable does not end its run; the final LauncherRunEnded follows later. `alive` is
+// SandboxConfig::alive_fd, which also stays open while it is attached to an unread message.
 #pragma once
 
 #include <csignal>
@@ -47,7 +48,7 @@ void fields(A& a, Warm& m) {
 }
 template <class A>
 void fields(A& a, ScriptHost::Folder& m) {
-  a(m.path), a(m.place);
+  a(m.path), a(m.mount_point);
 }
 template <class A>
 void fields(A& a, ScriptHost& m) {
@@ -104,9 +105,9 @@ enum class Kind : std::uint8_t {
   folder_opened,
   make_listen,
   count_locks,
-  call_helped,
+  helper_reply,
   confined = 64,
-  main_ended,
+  job_ended,
   terminate,
   abort,
   start,
@@ -123,13 +124,13 @@ struct Configure {
   std::uint32_t zygote_runs = 0, zygote_age_ms = 0, prewarmed = 0, sandbox_runs = 1, warm_processes = 0,
                 unkillable_ms = 0;
   std::string fail_step;
-  std::vector<std::string> leave_out;
+  std::vector<std::string> disabled_steps;
 };
 template <class A>
 void fields(A& a, Configure& m) {
   a(m.probe), a(m.hosts), a(m.allow_missing), a(m.uid_base), a(m.uid_count), a(m.warm), a(m.zygote_runs),
       a(m.zygote_age_ms), a(m.prewarmed), a(m.sandbox_runs), a(m.warm_processes), a(m.unkillable_ms), a(m.fail_step),
-      a(m.leave_out);
+      a(m.disabled_steps);
 }
 
 struct Launch {
@@ -166,12 +167,12 @@ void fields(A& a, Fence& m) {
 }
 
 // Discards the processes of this key of warm runs.
-struct Forget {
+struct RetireWarmKey {
   static constexpr Kind kKind = Kind::forget;
   std::string key;
 };
 template <class A>
-void fields(A& a, Forget& m) {
+void fields(A& a, RetireWarmKey& m) {
   a(m.key);
 }
 
@@ -254,13 +255,13 @@ void fields(A&, MapsWritten&) {}
 
 struct Programs {
   static constexpr Kind kKind = Kind::programs;
-  std::string fail_step;               // tests: this step fails with EIO in every job
-  std::vector<std::string> leave_out;  // tests: steps to omit
-  std::int32_t rank = 0;               // niceness of jobs, that of the agent
+  std::string fail_step;                    // tests: this step fails with EIO in every job
+  std::vector<std::string> disabled_steps;  // tests: steps to omit
+  std::int32_t rank = 0;                    // niceness of jobs, that of the agent
 };
 template <class A>
 void fields(A& a, Programs& m) {
-  a(m.fail_step), a(m.leave_out), a(m.rank);
+  a(m.fail_step), a(m.disabled_steps), a(m.rank);
 }
 
 // Sets up a child; its run is sent with Start, immediately or later.
@@ -305,7 +306,7 @@ void fields(A& a, LoadedFiles& m) {
   a(m.files);
 }
 
-// Opens the granted folders of a run. Reply: FolderOpened for each, read-only folders first, or Refused.
+// Opens the granted folders of a run. Reply: FolderOpened for each, read-only folders first, or RequestRefused.
 struct OpenFolders {
   static constexpr Kind kKind = Kind::open_folders;
   Grants grants;
@@ -338,7 +339,7 @@ void fields(A& a, CountLocks& m) {
 
 // Reply to MakeListen and CountLocks.
 struct HelperReply {
-  static constexpr Kind kKind = Kind::call_helped;
+  static constexpr Kind kKind = Kind::helper_reply;
   std::int32_t error = 0;   // errno of listen(2); 0: success
   std::uint32_t locks = 0;  // number of held locks
 };
@@ -362,12 +363,12 @@ void fields(A&, Ready&) {}
 
 struct RequestRefused {
   static constexpr Kind kKind = Kind::refused;
-  std::string why;
-  bool host_short = false;  // `why` names a resource that the host lacks
+  std::string reason;
+  bool host_lacks_resource = false;  // `reason` names a resource that the host lacks
 };
 template <class A>
 void fields(A& a, RequestRefused& m) {
-  a(m.why), a(m.host_short);
+  a(m.reason), a(m.host_lacks_resource);
 }
 
 struct RunForked {
@@ -408,33 +409,33 @@ struct ProxySocketReady {
 template <class A>
 void fields(A&, ProxySocketReady&) {}
 
-struct MainEnded {
-  static constexpr Kind kKind = Kind::main_ended;
+struct JobEnded {
+  static constexpr Kind kKind = Kind::job_ended;
   std::int32_t wait_status = 0;
   std::uint32_t stragglers = 0;
-  bool fenced = false;  // init's own clock passed the fence
-  bool again = false;   // the run left nothing behind and init accepts another one; false: init exits
-  // A warm process has ended its run and stopped itself. `again`: its folders are empty. Init waits for the next run,
-  // or for the message of the launcher that ends the sandbox.
-  bool stopped = false;
-  bool all = false;                                          // every process was reaped: the times include all of them
+  bool fenced = false;         // init's own clock passed the fence
+  bool can_run_again = false;  // the run left nothing behind and init accepts another one; false: init exits
+  // A warm process has ended its run and stopped itself. `can_run_again`: its folders are empty. Init waits for the
+  // next run, or for the message of the launcher that ends the sandbox.
+  bool is_stopped = false;
+  bool all_reaped = false;                                   // every process was reaped: the times include all of them
   std::uint64_t user_us = 0, system_us = 0;                  // of the reaped processes
   std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // of init and all processes of all its runs
-  std::uint32_t turn = 0;  // number of the ended run; for a stopped process, of its last run
+  std::uint32_t run_index = 0;  // number of the ended run; for a stopped process, of its last run
 };
 template <class A>
-void fields(A& a, MainEnded& m) {
-  a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.again), a(m.stopped), a(m.all), a(m.user_us), a(m.system_us),
-      a(m.sandbox_user_us), a(m.sandbox_system_us), a(m.turn);
+void fields(A& a, JobEnded& m) {
+  a(m.wait_status), a(m.stragglers), a(m.fenced), a(m.can_run_again), a(m.is_stopped), a(m.all_reaped), a(m.user_us),
+      a(m.system_us), a(m.sandbox_user_us), a(m.sandbox_system_us), a(m.run_index);
 }
 
 struct Terminate {
   static constexpr Kind kKind = Kind::terminate;
-  std::uint32_t turn = 0;  // number of ended runs when this was sent
+  std::uint32_t run_index = 0;  // number of ended runs when this was sent
 };
 template <class A>
 void fields(A& a, Terminate& m) {
-  a(m.turn);
+  a(m.run_index);
 }
 
 struct Abort {

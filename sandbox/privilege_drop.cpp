@@ -74,20 +74,20 @@ Result<void> forbid_ptrace_and_new_privileges() {
   return {};
 }
 
-Result<void> read_only_below(std::span<const char* const> paths, int file) {
+Result<void> restrict_to_reading(std::span<const char* const> paths, int file) {
   const int abi = landlock_abi();
   if (abi == 0) return {};
-  const RulesetAttr attr = every_right(abi);
+  const RulesetAttr attr = all_rights(abi);
   // Older kernels have a shorter structure and accept a longer one if the additional bytes are zero.
   const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
   if (!ruleset) return failed("landlock", errno);
   for (const char* path : paths) {
-    const Fd place(::open(path, O_PATH | O_CLOEXEC));
+    const Fd path_fd(::open(path, O_PATH | O_CLOEXEC));
     struct stat info {};
-    if (!place || ::fstat(place.get(), &info) != 0) continue;
+    if (!path_fd || ::fstat(path_fd.get(), &info) != 0) continue;
     const std::uint64_t rights = S_ISDIR(info.st_mode) ? LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR
                                                        : LANDLOCK_ACCESS_FS_READ_FILE;  // files have no other rights
-    const int error = add_rule(ruleset.get(), place.get(), rights);
+    const int error = add_rule(ruleset.get(), path_fd.get(), rights);
     if (error != 0) return failed(std::string("landlock: ") + path, error);
   }
   if (int error = add_rule(ruleset.get(), file, LANDLOCK_ACCESS_FS_READ_FILE); error != 0) {
@@ -97,7 +97,7 @@ Result<void> read_only_below(std::span<const char* const> paths, int file) {
   return {};
 }
 
-void leave_namespaces() {
+void enter_empty_namespaces() {
   constexpr int kOwn = CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWCGROUP;
   if (::unshare(kOwn) != 0) (void)!::unshare(CLONE_NEWUSER | kOwn);
 }
@@ -105,7 +105,7 @@ void leave_namespaces() {
 Result<void> forbid_file_access() {
   const int abi = landlock_abi();
   if (abi == 0) return {};
-  const RulesetAttr attr = every_right(abi);
+  const RulesetAttr attr = all_rights(abi);
   const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
   if (!ruleset) return failed("landlock", errno);
   if (int error = restrict_self(ruleset.get(), abi); error != 0) return failed("landlock", error);

@@ -34,14 +34,14 @@ Result<void> forbid_ptrace_and_new_privileges();
 // Allows reading files below these folders and reopening `file`; forbids writing, and ptrace and signals to other
 // processes. Missing folders are skipped. Has no effect without Landlock in the kernel. Call after
 // forbid_ptrace_and_new_privileges().
-Result<void> read_only_below(std::span<const char* const> folders, int file);
+Result<void> restrict_to_reading(std::span<const char* const> folders, int file);
 
 // Enters new, empty namespaces: network, mounts, UTS, IPC, cgroups; without root within a user namespace. Has no effect
 // if the kernel or its settings forbid this, which is harmless for helpers whose seccomp filter (allow_only_calls())
 // excludes the related calls. Call before empty_bounding_set().
-void leave_namespaces();
+void enter_empty_namespaces();
 
-// Forbids opening and changing any file; like read_only_below() without folders.
+// Forbids opening and changing any file; like restrict_to_reading() without folders.
 Result<void> forbid_file_access();
 
 // Allows only these system calls, with mmap and mprotect restricted to non-executable memory; any other call kills the

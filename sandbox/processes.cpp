@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kMaxProcesses = 4096;
 
-std::uint64_t own_us(pid_t pid) {
+std::uint64_t process_cpu_us(pid_t pid) {
   clockid_t clock = 0;
   timespec time{};
   if (::clock_getcpuclockid(pid, &clock) != 0 || ::clock_gettime(clock, &time) != 0) return 0;
@@ -28,7 +28,7 @@ std::uint64_t own_us(pid_t pid) {
 }
 
 // Returns fields 16 and 17 of /proc/PID/stat (proc(5)), counted after the name, which may contain any characters.
-std::uint64_t waited_for_us(pid_t pid) {
+std::uint64_t reaped_children_cpu_us(pid_t pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   std::string text((std::istreambuf_iterator<char>(file)), {});
   const std::size_t name_end = text.rfind(')');
@@ -46,7 +46,7 @@ void add_children(pid_t pid, std::vector<pid_t>& out) {
   for (pid_t child = 0; file >> child;) out.push_back(child);
 }
 
-constexpr std::size_t kMaxListed = 3;
+constexpr std::size_t kMaxDescribed = 3;
 
 struct Process {
   pid_t pid = 0, parent = 0;
@@ -55,7 +55,7 @@ struct Process {
 };
 
 // /proc/PID/stat: pid (name) state parent ...; a process can choose its name, including parentheses.
-std::optional<Process> process_at(const std::string& pid) {
+std::optional<Process> read_process(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/stat");
   std::string line;
   std::getline(file, line, '\0');
@@ -72,60 +72,63 @@ std::optional<Process> process_at(const std::string& pid) {
   return process;
 }
 
-std::vector<Process> all_processes() {
-  std::vector<Process> all;
+std::vector<Process> list_processes() {
+  std::vector<Process> processes;
   DIR* folder = ::opendir("/proc");
-  if (folder == nullptr) return all;
+  if (folder == nullptr) return processes;
   while (const dirent* entry = ::readdir(folder)) {
     if (entry->d_name[0] < '0' || entry->d_name[0] > '9') continue;
-    if (auto process = process_at(entry->d_name)) all.push_back(std::move(*process));
+    if (auto process = read_process(entry->d_name)) processes.push_back(std::move(*process));
   }
   ::closedir(folder);
-  return all;
+  return processes;
 }
 
 }  // namespace
 
-std::optional<long> number_after(const std::string& path, const std::string& key) {
+std::optional<long> read_number_after(const std::string& path, const std::string& key) {
   std::ifstream file(path);
-  for (std::string word; file >> word;) {
+  for (std::string token; file >> token;) {
     long number = 0;
-    if (word == key && file >> number) return number;
+    if (token == key && file >> number) return number;
   }
   return {};
 }
 
-std::optional<long> pid_of(int pidfd) { return number_after(fmt::format("/proc/self/fdinfo/{}", pidfd), "Pid:"); }
+std::optional<long> read_pid(int pidfd) {
+  return read_number_after(fmt::format("/proc/self/fdinfo/{}", pidfd), "Pid:");
+}
 
-std::vector<pid_t> tree_of(pid_t root) {
-  std::vector<pid_t> all{root};
-  for (std::size_t i = 0; i < all.size() && all.size() < kMaxProcesses; ++i) add_children(all[i], all);
-  return all;
+std::vector<pid_t> list_process_tree(pid_t root) {
+  std::vector<pid_t> processes{root};
+  for (std::size_t i = 0; i < processes.size() && processes.size() < kMaxProcesses; ++i)
+    add_children(processes[i], processes);
+  return processes;
 }
 
 std::uint64_t tree_cpu_us(pid_t root) {
   std::uint64_t sum = 0;
-  for (const pid_t pid : tree_of(root)) sum += own_us(pid) + waited_for_us(pid);
+  for (const pid_t pid : list_process_tree(root)) sum += process_cpu_us(pid) + reaped_children_cpu_us(pid);
   return sum;
 }
 
 std::string describe_survivors(pid_t init) {
-  const std::vector<Process> all = all_processes();
-  std::set<pid_t> below{init};
-  for (bool more = true; more;) {
-    more = false;
-    for (const Process& process : all)
-      more = (below.contains(process.parent) && below.insert(process.pid).second) || more;
+  const std::vector<Process> processes = list_processes();
+  std::set<pid_t> descendants{init};
+  for (bool has_changed = true; has_changed;) {
+    has_changed = false;
+    for (const Process& process : processes)
+      has_changed = (descendants.contains(process.parent) && descendants.insert(process.pid).second) || has_changed;
   }
   std::string text;
-  std::size_t listed = 0;
-  for (const Process& process : all) {
-    const bool counts = below.contains(process.pid) && (process.pid != init || below.size() == 1);
-    if (!counts || listed++ >= kMaxListed) continue;
+  std::size_t count = 0;
+  for (const Process& process : processes) {
+    const bool is_survivor = descendants.contains(process.pid) && (process.pid != init || descendants.size() == 1);
+    if (!is_survivor || count++ >= kMaxDescribed) continue;
     text +=
         fmt::format("{}process {} ({}, state {})", text.empty() ? "" : ", ", process.pid, process.name, process.state);
   }
-  if (listed > kMaxListed) text += fmt::format(" and {} more", listed - kMaxListed);
+  if (count > kMaxDescribed) text += fmt::format(" and {} more", count - kMaxDescribed);
   return text;
 }
 

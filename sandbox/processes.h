@@ -11,13 +11,13 @@
 namespace mycojobs::sandbox {
 
 // Returns the number after the word `key` in a file of /proc.
-std::optional<long> number_after(const std::string& path, const std::string& key);
+std::optional<long> read_number_after(const std::string& path, const std::string& key);
 
 // Returns the pid of a pidfd's process in this namespace; -1: the process was reaped.
-std::optional<long> pid_of(int pidfd);
+std::optional<long> read_pid(int pidfd);
 
 // Returns the process and its descendants, at most 4096.
-std::vector<pid_t> tree_of(pid_t root);
+std::vector<pid_t> list_process_tree(pid_t root);
 
 // Returns the CPU time of a process tree in microseconds, if no cgroup counts it: of the process, its descendants, and
 // ended processes that one of them has waited for (with a resolution of 10 ms). 0 if the process does not exist.

@@ -78,8 +78,8 @@ struct ScriptHost {
   // A folder of the host that runs see read-only, with all mounts below it. Its path contains no symbolic link. The
   // folder and its parent folders belong to root or to the agent's user, and no other user may write there.
   struct Folder {
-    std::string path;   // absolute
-    std::string place;  // mount point for runs: a new name in their root, such as "/venv"
+    std::string path;         // absolute
+    std::string mount_point;  // a new name in their root, such as "/venv"
   };
   std::string name;       // RunSpec::host
   std::string program;    // path of the program
@@ -125,7 +125,7 @@ class Sandbox {
   virtual void fence(std::uint64_t run, std::uint64_t fence_boot_ms) = 0;
   // Prevents processes of this key (Warm::key) from serving further runs: an idle process ends now, a busy one after
   // its run.
-  virtual void forget_warm(const std::string& key) = 0;
+  virtual void retire_warm_key(const std::string& key) = 0;
   // Readable when read_ended() has a result. Changes after restart().
   virtual int event_fd() const = 0;
   // Does not block. If the launcher has died, all active runs are returned as `lost`, and alive() returns false from

@@ -1,4 +1,4 @@
-// Permissions and limits of a job. Three policies are combined for each run (agent/model/policy_json.h):
+// Permissions and limits of a job. Three policies are combined for each run (agent/security/ceilings.h):
 //
 //   the executor's profile  -->  applies to a job that requests nothing
 //   the job's request       -->  replaces the fields that it names; additions are added

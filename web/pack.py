@@ -26,15 +26,15 @@ LICENCES = ["preact/LICENSE", "htm/LICENSE", "@dagrejs/dagre/LICENSE", "@dagrejs
 STYLES = ["uplot/dist/uPlot.min.css"]  # before style.css
 TYPES = {".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
          ".json": "application/json", ".html": "text/html; charset=utf-8", ".txt": "text/plain; charset=utf-8"}
-STATIC = re.compile(r"""(\b(?:from|import)\s*)(["'])([^"'\n]+)\2""")
-LAZY = re.compile(r"""(\bimport\(\s*)(["'])([^"'\n]+)\2(?=\s*\))""")
-MOST = 150 << 10  # maximum of bytes that the page loads first
+STATIC_IMPORT = re.compile(r"""(\b(?:from|import)\s*)(["'])([^"'\n]+)\2""")
+LAZY_IMPORT = re.compile(r"""(\bimport\(\s*)(["'])([^"'\n]+)\2(?=\s*\))""")
+MAX_FIRST_LOAD_BYTES = 150 << 10  # maximum of bytes that the page loads first
 
 
 class Pack:
     def __init__(self, modules):
-        self.modules, self.files, self.names, self.under_way = modules, {}, {}, []
-        self.first = []  # modules that the page loads first
+        self.modules, self.files, self.names, self.open_modules = modules, {}, {}, []
+        self.first_load = []  # modules that the page loads first
 
     def add(self, name, text):
         """Adds a file and returns its address."""
@@ -43,21 +43,21 @@ class Pack:
         self.files[address] = text.encode()
         return address
 
-    def module(self, path, at_once):
-        if path in self.under_way:
-            raise SystemExit(f"{path}: modules import one another in a circle: {self.under_way}")
+    def module(self, path, is_first_load):
+        if path in self.open_modules:
+            raise SystemExit(f"{path}: modules import one another in a circle: {self.open_modules}")
         if path not in self.names:
-            self.under_way.append(path)
+            self.open_modules.append(path)
             text = re.sub(r"(?m)^//# sourceMappingURL=.*\n?", "", path.read_text())
 
-            def named(static):
-                return lambda found: f"{found[1]}{found[2]}{self.module(self.file_of(path, found[3]), static and at_once)}{found[2]}"
+            def replace_imports(is_static):
+                return lambda match: f"{match[1]}{match[2]}{self.module(self.file_of(path, match[3]), is_static and is_first_load)}{match[2]}"
 
-            text = LAZY.sub(named(False), STATIC.sub(named(True), text))
-            self.under_way.pop()
+            text = LAZY_IMPORT.sub(replace_imports(False), STATIC_IMPORT.sub(replace_imports(True), text))
+            self.open_modules.pop()
             self.names[path] = self.add(path.name.replace(".esm.js", ".js").replace(".mjs", ".js"), text)
-        if at_once and self.names[path] not in self.first:
-            self.first.append(self.names[path])
+        if is_first_load and self.names[path] not in self.first_load:
+            self.first_load.append(self.names[path])
         return self.names[path]
 
     def file_of(self, module, name):
@@ -70,27 +70,27 @@ class Pack:
     def page(self):
         licences = "\n\n".join(f"{name.rsplit('/', 1)[0]}\n\n{(self.modules / name).read_text()}" for name in LICENCES)
         styles = "".join((self.modules / name).read_text() for name in STYLES) + (WEB / "style.css").read_text()
-        places = {"main": self.module(WEB / "src/main.js", True), "style": self.add("style.css", styles),
+        values = {"main": self.module(WEB / "src/main.js", True), "style": self.add("style.css", styles),
                   "examples": self.add("examples.json", json.dumps(examples())), "icon": self.add("icon.svg", (WEB / "icon.svg").read_text()), "licences": self.add("licences.txt", licences)}
-        places["preload"] = "\n".join(f'<link rel="modulepreload" href="{each}">' for each in self.first)
+        values["preload"] = "\n".join(f'<link rel="modulepreload" href="{each}">' for each in self.first_load)
         text = (WEB / "index.html").read_text()
-        for name, value in places.items():
+        for name, value in values.items():
             text = text.replace("{{" + name + "}}", value)
         self.files["/"] = text.encode()
-        first = sum(len(zipped(self.files[each])) for each in ["/", places["style"], places["icon"], *self.first])
-        if first > MOST:
-            raise SystemExit(f"the first load is {first} bytes, over {MOST}")
-        print(f"the page: {len(self.files)} files, first load {first} bytes", flush=True)
+        first_load_bytes = sum(len(compress(self.files[each])) for each in ["/", values["style"], values["icon"], *self.first_load])
+        if first_load_bytes > MAX_FIRST_LOAD_BYTES:
+            raise SystemExit(f"the first load is {first_load_bytes} bytes, over {MAX_FIRST_LOAD_BYTES}")
+        print(f"the page: {len(self.files)} files, first load {first_load_bytes} bytes", flush=True)
         return self.files
 
 
 def examples():
     """Returns the jobs of examples/hello/jobs.txt as parameters of job.start."""
     jobs = []
-    for row in (EXAMPLES / "jobs.txt").read_text().splitlines():
-        if not row or row.startswith("#"):
+    for line in (EXAMPLES / "jobs.txt").read_text().splitlines():
+        if not line or line.startswith("#"):
             continue
-        file, _, *flags = row.split()
+        file, _, *flags = line.split()
         job = {"name": file, "script_type": "python", "script": (EXAMPLES / file).read_text()}
         for flag, value in zip(flags[::2], flags[1::2]):
             if flag == "--env":
@@ -103,7 +103,7 @@ def examples():
     return jobs
 
 
-def zipped(data):
+def compress(data):
     return gzip.compress(data, 9, mtime=0)
 
 
@@ -116,7 +116,7 @@ def source(files, note):
     lines = ["// Written by web/pack.py.", '#include "api/page.h"', "", "namespace mycojobs::api {", "namespace {"]
     rows = []
     for number, (path, data) in enumerate(sorted(files.items())):
-        packed = zipped(data)
+        packed = compress(data)
         tag = hashlib.sha256(data).hexdigest()[:16]
         ending = ".html" if path == "/" else path[path.rindex("."):]
         lines.append(f"constexpr char kFile{number}[] =\n{literal(packed)};")

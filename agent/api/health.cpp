@@ -12,10 +12,10 @@ namespace mycojobs {
 namespace api {
 namespace {
 
-HttpReply health_reply(const std::string& word, const std::string& reason) {
+HttpReply health_reply(const std::string& status, const std::string& reason) {
   HttpReply reply;
-  reply.status = word == "ok" ? 200 : 503;
-  nlohmann::json body{{"status", word}, {"version", kVersion}};
+  reply.status = status == "ok" ? 200 : 503;
+  nlohmann::json body{{"status", status}, {"version", kVersion}};
   if (!reason.empty()) body["reason"] = reason;
   reply.body = dump_json(body) + "\n";
   return reply;
@@ -26,14 +26,14 @@ constexpr const char* kMetricsPath = "/metrics";
 // Refuses requests of web pages. A page whose host name resolves to this machine (DNS rebinding) has the same origin as
 // the server and can be detected only by the header Host. This is checked for metrics; health contains nothing of use
 // to a page.
-HttpReply refuse_page(const HttpRequest& from, const CountRefusal& refused) {
-  if (is_from_web_page(from)) {
-    refused("page");
-    return web_page_refused();
+HttpReply check_web_access(const HttpRequest& request, const CountRefusal& count_refusal) {
+  if (is_from_web_page(request)) {
+    count_refusal("page");
+    return web_page_refused_reply();
   }
-  if (from.path == kMetricsPath && from.loopback && !is_loopback_name(from) && !names_this_host(from)) {
-    refused("host");
-    return other_host_refused("call http://127.0.0.1, http://localhost or this machine by its own host name");
+  if (request.path == kMetricsPath && request.loopback && !is_loopback_name(request) && !has_own_host_name(request)) {
+    count_refusal("host");
+    return other_host_refused_reply("call http://127.0.0.1, http://localhost or this machine by its own host name");
   }
   return {};
 }
@@ -61,33 +61,34 @@ class HealthServerImpl final : public HealthServer {
 
 bool is_health_path(const std::string& path) { return path == "/healthz" || path == "/readyz"; }
 
-HttpReply answer_health(const Health& health, const std::string& path) {
+HttpReply make_health_answer(const Health& health, const std::string& path) {
   if (path == "/healthz")
-    return health.alive() ? health_reply("ok", "") : health_reply("stuck", "a thread made no progress for 30 s");
-  const std::string reason = health.why_not_ready();
+    return health.is_alive() ? health_reply("ok", "") : health_reply("stuck", "a thread made no progress for 30 s");
+  const std::string reason = health.get_not_ready_reason();
   return health_reply(reason.empty() ? "ok" : "not_ready", reason);
 }
 
 std::vector<HttpRoute> health_routes(const Health& health) {
-  const auto answer = [health](const HttpRequest& from) { return answer_health(health, from.path); };
+  const auto answer = [health](const HttpRequest& request) { return make_health_answer(health, request.path); };
   return {{"GET", "/healthz", answer}, {"GET", "/readyz", answer}};
 }
 
 }  // namespace api
 
 Result<std::unique_ptr<HealthServer>> start_health(const std::string& listen, Health health, MetricsText text,
-                                                   CountRefusal refused) {
-  auto admit = [health, refused = std::move(refused)](const api::HttpRequest& from) {
-    api::Admission admission{api::refuse_page(from, refused), api::ConnectionClass::open};
-    if (api::is_health_path(from.path))
-      admission.when_full = [&health, path = from.path] { return api::answer_health(health, path); };
+                                                   CountRefusal count_refusal) {
+  auto admit = [health, count_refusal = std::move(count_refusal)](const api::HttpRequest& request) {
+    api::Admission admission{api::check_web_access(request, count_refusal), api::ConnectionClass::health};
+    if (api::is_health_path(request.path))
+      admission.make_full_reply = [&health, path = request.path] { return api::make_health_answer(health, path); };
     return admission;
   };
   auto routes = api::health_routes(health);
-  const bool metered = text != nullptr;
-  if (metered) routes.push_back(api::metrics_route(std::move(text)));
+  const bool has_metrics = text != nullptr;
+  if (has_metrics) routes.push_back(api::metrics_route(std::move(text)));
   MJ_TRY(http, api::HttpServer::start(listen, ApiLimits{}, std::move(routes), std::move(admit)));
-  log(LogLevel::info, "api", "health at {}/healthz and /readyz{}", http->url(), metered ? ", metrics at /metrics" : "");
+  log(LogLevel::info, "api", "health at {}/healthz and /readyz{}", http->url(),
+      has_metrics ? ", metrics at /metrics" : "");
   return std::make_unique<api::HealthServerImpl>(std::move(http));
 }
 

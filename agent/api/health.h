@@ -20,16 +20,16 @@ namespace mycojobs {
 
 // Callbacks that compute the state of the process. Called by any thread until the server has stopped.
 struct Health {
-  std::function<bool()> alive = [] { return true; };
-  std::function<std::string()> why_not_ready = [] { return std::string(); };  // empty: ready
+  std::function<bool()> is_alive = [] { return true; };
+  std::function<std::string()> get_not_ready_reason = [] { return std::string(); };  // empty: ready
 };
 
 // Returns the body of GET /metrics. Called by any thread until the server has stopped. Null: the path does not exist.
 using MetricsText = std::function<std::string()>;
-// Counts a refused request. why: the reason label of the metric mycojobs_http_refused_total. Called by any thread.
-using CountRefusal = std::function<void(const char* why)>;
+// Counts a refused request. reason: the reason label of the metric mycojobs_http_refused_total. Called by any thread.
+using CountRefusal = std::function<void(const char* reason)>;
 
-// A server of only these paths, for agents and for coordinators without JSON-RPC.
+// An HTTP server with only the paths above, for agents and for coordinators without JSON-RPC.
 class HealthServer {
  public:
   virtual ~HealthServer() = default;    // stops
@@ -45,7 +45,7 @@ struct HttpReply;
 struct HttpRoute;
 std::vector<HttpRoute> health_routes(const Health&);
 bool is_health_path(const std::string& path);
-HttpReply answer_health(const Health&, const std::string& path);  // does not block. REQUIRES: is_health_path(path)
+HttpReply make_health_answer(const Health&, const std::string& path);  // does not block. REQUIRES: is_health_path(path)
 }  // namespace api
 
 }  // namespace mycojobs

@@ -35,34 +35,35 @@ using nlohmann::json;
 
 constexpr std::string_view kLoginPath = "/session";
 
-// Ends an event stream after its token or session has become invalid. Calls `holds` at most every two seconds. Not
-// thread-safe.
+// Ends an event stream after its token or session has become invalid. Calls is_authorized() at most every two seconds.
+// Not thread-safe.
 class AuthorizedEventSink final : public EventSink {
  public:
-  AuthorizedEventSink(EventSink& sink, std::function<bool()> holds) : sink_(sink), holds_(std::move(holds)) {}
-  bool send(std::string_view text) override { return asked_holds() && sink_.send(text); }
-  bool open() const override { return sink_.open() && asked_holds(); }
+  AuthorizedEventSink(EventSink& sink, std::function<bool()> is_authorized)
+      : sink_(sink), is_authorized_(std::move(is_authorized)) {}
+  bool send(std::string_view text) override { return check_authorization() && sink_.send(text); }
+  bool is_open() const override { return sink_.is_open() && check_authorization(); }
 
  private:
-  bool asked_holds() const {
-    constexpr std::chrono::seconds kFresh{2};
+  bool check_authorization() const {
+    constexpr std::chrono::seconds kCheckInterval{2};
     const auto now = std::chrono::steady_clock::now();
-    if (!over_ && now - asked_ >= kFresh) {
-      over_ = !holds_();
-      asked_ = now;
+    if (!is_revoked_ && now - checked_at_ >= kCheckInterval) {
+      is_revoked_ = !is_authorized_();
+      checked_at_ = now;
     }
-    return !over_;
+    return !is_revoked_;
   }
   EventSink& sink_;
-  std::function<bool()> holds_;
-  mutable std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();
-  mutable bool over_ = false;
+  std::function<bool()> is_authorized_;
+  mutable std::chrono::steady_clock::time_point checked_at_ = std::chrono::steady_clock::now();
+  mutable bool is_revoked_ = false;
 };
 
-// Returns whether a browser opens the page. It may follow a link of another site, which is allowed only for the page.
-bool is_visit(const HttpRequest& from) {
-  return from.path == "/" && from.header("sec-fetch-mode") == "navigate" &&
-         from.header("sec-fetch-dest") == "document" && !from.headers.contains("origin");
+// Returns whether a browser navigates to the page. The link may be on another site, which is allowed only for the page.
+bool is_page_navigation(const HttpRequest& request) {
+  return request.path == "/" && request.header("sec-fetch-mode") == "navigate" &&
+         request.header("sec-fetch-dest") == "document" && !request.headers.contains("origin");
 }
 
 class ApiServerImpl final : public ApiServer {
@@ -70,23 +71,23 @@ class ApiServerImpl final : public ApiServer {
   ApiServerImpl(StoreFactory& stores, const Clock& clock, ApiSettings settings)
       : services_(stores, clock, settings),
         tokens_(settings.tokens_file),
-        strangers_(clock, settings.limits.strangers),
-        gate_(clock, services_.settings.contexts, services_.settings.own_servers, settings.metrics),
-        rpc_(methods_of(services_, settings.role), {settings.limits.body_bytes},
+        peer_limiter_(clock, settings.limits.unknown_peer_requests),
+        inbound_filter_(clock, services_.settings.contexts, services_.settings.own_servers, settings.metrics),
+        rpc_(make_methods(services_, settings.role), {settings.limits.body_bytes},
              [metrics = settings.metrics](std::string_view method, std::string_view result) {
-               metrics->add(Metric::calls, {method, result});
+               metrics->add(Metric::rpc_calls, {method, result});
              }),
-        logins_(login_methods(services_), {settings.limits.login_body_bytes, 1}),
+        logins_(make_login_methods(services_), {settings.limits.login_body_bytes, 1}),
         events_(services_, stores) {}
   ~ApiServerImpl() override { ApiServerImpl::stop(); }
 
   Result<void> open() {
     const ApiSettings& settings = services_.settings;
     MJ_TRY(address, parse_listen(settings.listen));
-    auto origins = parse_origins(settings.names);
+    auto origins = parse_origins(settings.origins);
     if (!origins) return fail(origins.error(), "api.names");
-    services_.settings.names = std::move(*origins);
-    if (auto read = tokens_.refresh(); !read) return fail(read.error(), "api.tokens");
+    services_.settings.origins = std::move(*origins);
+    if (auto read = tokens_.reload_if_changed(); !read) return fail(read.error(), "api.tokens");
     if (!address.loopback && !tokens_.has_tokens() && settings.coordinator_key.empty()) {
       return fail(Code::invalid, settings.listen +
                                      " can be reached from other hosts, but there is no token: create one with "
@@ -97,28 +98,30 @@ class ApiServerImpl final : public ApiServer {
           "{} has no token, so clients are refused (except supervisors, which sign): create one with `mycojobs key "
           "token`",
           settings.tokens_file);
-    const bool with_events = settings.role == ApiRole::coordinator;
-    if (with_events) MJ_CHECK(events_.open());
+    const bool is_coordinator = settings.role == ApiRole::coordinator;
+    if (is_coordinator) MJ_CHECK(events_.open());
     std::vector<HttpRoute> routes{
-        {"POST", "/", [this](const HttpRequest& from) { return call(from); }},
-        {"POST", "/rpc", [this](const HttpRequest& from) { return call(from); }},
+        {"POST", "/", [this](const HttpRequest& request) { return handle_call(request); }},
+        {"POST", "/rpc", [this](const HttpRequest& request) { return handle_call(request); }},
         {"GET", "/openrpc.json",
          [this](const HttpRequest&) {
            return HttpReply{200, "application/json", dump_json(rpc_.open_rpc(), 2) + "\n", {}, {}};
          }},
-        {"GET", "/health", [this](const HttpRequest&) { return health(); }},
+        {"GET", "/health", [this](const HttpRequest&) { return handle_health(); }},
     };
     for (HttpRoute& route : health_routes(settings.health)) routes.push_back(std::move(route));
     if (!settings.coordinator_key.empty())
-      routes.push_back({"POST", kSupervisorPath, [this](const HttpRequest& from) { return deliver(from); }});
-    if (with_events) {
+      routes.push_back(
+          {"POST", kSupervisorPath, [this](const HttpRequest& request) { return handle_delivery(request); }});
+    if (is_coordinator) {
       for (HttpRoute& route : page_routes()) routes.push_back(std::move(route));
       if (page_files().empty()) log(LogLevel::info, "api", "{}", page_unavailable_reason());
-      routes.push_back({"GET", "/events", [this](const HttpRequest& from) { return events(from); }});
-      routes.push_back({"POST", std::string(kLoginPath), [this](const HttpRequest& from) { return log_in(from); }});
+      routes.push_back({"GET", "/events", [this](const HttpRequest& request) { return handle_events(request); }});
+      routes.push_back(
+          {"POST", std::string(kLoginPath), [this](const HttpRequest& request) { return handle_login(request); }});
     }
     MJ_TRY(server, HttpServer::start(settings.listen, settings.limits, std::move(routes),
-                                     [this](const HttpRequest& from) { return admit(from); }));
+                                     [this](const HttpRequest& request) { return admit(request); }));
     http_ = std::move(server);
     return {};
   }
@@ -134,22 +137,22 @@ class ApiServerImpl final : public ApiServer {
 
  private:
   // Returns the authenticated caller of a request. No value: the request must be refused.
-  std::optional<RpcCaller> caller_of(const HttpRequest& from) {
-    const std::string given = from.header("authorization");
-    if (!given.empty()) {
+  std::optional<RpcCaller> authenticate(const HttpRequest& request) {
+    const std::string authorization = request.header("authorization");
+    if (!authorization.empty()) {
       constexpr std::string_view kBearer = "bearer ";  // compared without case
-      const std::string_view scheme = std::string_view(given).substr(0, kBearer.size());
-      const bool bearer =
+      const std::string_view scheme = std::string_view(authorization).substr(0, kBearer.size());
+      const bool is_bearer =
           std::equal(scheme.begin(), scheme.end(), kBearer.begin(), kBearer.end(),
-                     [](char is, char wanted) { return (is >= 'A' && is <= 'Z' ? is | 0x20 : is) == wanted; });
-      return bearer ? caller_by(std::string_view(given).substr(kBearer.size())) : std::nullopt;
+                     [](char c, char lower) { return (c >= 'A' && c <= 'Z' ? c | 0x20 : c) == lower; });
+      return is_bearer ? find_caller(std::string_view(authorization).substr(kBearer.size())) : std::nullopt;
     }
-    if (!services_.settings.anonymous || !from.loopback) return std::nullopt;
+    if (!services_.settings.anonymous || !request.loopback) return std::nullopt;
     return RpcCaller{0, true, false};
   }
 
-  std::optional<RpcCaller> caller_by(std::string_view token) {
-    if (!Sessions::is_token(token)) return tokens_.find(token);
+  std::optional<RpcCaller> find_caller(std::string_view token) {
+    if (!Sessions::is_session_token(token)) return tokens_.find(token);
     auto session = services_.sessions.find(token);
     if (!session) return std::nullopt;
     RpcCaller caller{session->actor};
@@ -160,7 +163,7 @@ class ApiServerImpl final : public ApiServer {
 
   // Logs an error of the tokens file once, not for each request while the file is invalid.
   void refresh_tokens() {
-    auto read = tokens_.refresh();
+    auto read = tokens_.reload_if_changed();
     std::string error = read ? std::string() : std::move(read).error().message;
     const std::lock_guard lock(tokens_error_mutex_);
     if (error == tokens_error_) return;
@@ -172,155 +175,161 @@ class ApiServerImpl final : public ApiServer {
     }
   }
 
-  // Returns whether the header still identifies the same caller. Its line may have been removed from the tokens file,
-  // or changed to another actor, since the stream began.
-  bool is_still(const RpcCaller& who, const std::string& authorization) {
+  // Returns whether the header still identifies the same caller. Since the stream began, the row of the token may have
+  // been removed from the tokens file or changed to another actor.
+  bool is_same_caller(const RpcCaller& caller, const std::string& authorization) {
     refresh_tokens();
-    HttpRequest asked;
-    asked.headers["authorization"] = authorization;
-    const auto now = caller_of(asked);
-    return now && now->actor == who.actor && now->operator_token == who.operator_token && now->session == who.session;
+    HttpRequest request;
+    request.headers["authorization"] = authorization;
+    const auto current = authenticate(request);
+    return current && current->actor == caller.actor && current->operator_token == caller.operator_token &&
+           current->session == caller.session;
   }
 
   // Returns whether the caller's session is valid; true without a session. Ends the session if its key no longer
   // belongs to the actor. Errors: those of the store.
-  Result<bool> holds(const RpcCaller& caller) {
+  Result<bool> has_valid_session(const RpcCaller& caller) {
     if (caller.session.empty()) return true;
     if (!services_.sessions.is_valid_session(caller.session)) return false;
-    MJ_TRY(lease, services_.backends_of(caller).take(caller.actor));
+    MJ_TRY(lease, services_.select_backends(caller).acquire(caller.actor));
     MJ_TRY(owner, lease.store().owner_of_key(caller.key));
-    if (owner.actors == 1 && owner.id == caller.actor) return true;
-    services_.sessions.end(caller.session);
+    if (owner.actor_count == 1 && owner.id == caller.actor) return true;
+    services_.sessions.end_session(caller.session);
     log(LogLevel::warn, "api", "actor {}: its session is over: the key {} is its own no more", caller.actor,
         caller.key);
     return false;
   }
 
-  HttpReply log_in(const HttpRequest& from) {
-    RpcCaller nobody;
-    nobody.origin = origin_of(from, services_.settings.names);
+  // Returns the reply that refuses the request if the caller's session is invalid, or cannot be checked.
+  std::optional<HttpReply> check_session(const RpcCaller& caller) {
+    const auto is_valid = has_valid_session(caller);
+    if (!is_valid)
+      return error_reply(503, std::string(to_string(is_valid.error().code)), is_valid.error().message,
+                         "call again in a few seconds");
+    if (!*is_valid) return unauthorized_reply();
+    return std::nullopt;
+  }
+
+  HttpReply handle_login(const HttpRequest& request) {
+    RpcCaller client;
+    client.origin = find_origin(request, services_.settings.origins);
     HttpReply reply;
-    reply.body = logins_.answer(from.body, nobody);
+    reply.body = logins_.answer(request.body, client);
     if (reply.body.empty()) reply.status = 204;
     return reply;
   }
 
-  HttpReply events(const HttpRequest& from) {
-    const auto caller = caller_of(from);
-    if (!caller) return unauthorised();
-    const auto held = holds(*caller);
-    if (!held)
-      return refuse(503, std::string(to_string(held.error().code)), held.error().message,
-                    "call again in a few seconds");
-    if (!*held) return unauthorised();
-    HttpReply reply = events_.stream(from, *caller);
+  HttpReply handle_events(const HttpRequest& request) {
+    const auto caller = authenticate(request);
+    if (!caller) return unauthorized_reply();
+    if (auto refusal = check_session(*caller)) return std::move(*refusal);
+    HttpReply reply = events_.stream(request, *caller);
     if (!reply.stream || caller->anonymous) return reply;
-    reply.stream = [this, who = *caller, token = from.header("authorization"),
-                    all = std::move(reply.stream)](EventSink& sink) {
-      AuthorizedEventSink guarded(sink, [this, &who, &token] {
-        if (!is_still(who, token)) return false;
-        const auto still = holds(who);
-        return !still || *still;  // the stream stays open while the store is unavailable
+    reply.stream = [this, client = *caller, token = request.header("authorization"),
+                    stream = std::move(reply.stream)](EventSink& sink) {
+      AuthorizedEventSink authorized_sink(sink, [this, &client, &token] {
+        if (!is_same_caller(client, token)) return false;
+        const auto is_valid = has_valid_session(client);
+        return !is_valid || *is_valid;  // the stream stays open while the store is unavailable
       });
-      all(guarded);
+      stream(authorized_sink);
     };
     return reply;
   }
 
-  static HttpReply unauthorised() {
-    HttpReply reply = refuse(401, "denied", "the caller is unknown",
-                             "send the header Authorization: Bearer TOKEN; create a token with `mycojobs key token`");
+  static HttpReply unauthorized_reply() {
+    HttpReply reply =
+        error_reply(401, "denied", "the caller is unknown",
+                    "send the header Authorization: Bearer TOKEN; create a token with `mycojobs key token`");
     reply.headers.emplace_back("WWW-Authenticate", "Bearer");
     return reply;
   }
 
-  bool is_strange(const HttpRequest& from) const {
-    return services_.settings.role == ApiRole::coordinator ? is_from_other_page(from) : is_from_web_page(from);
+  bool is_from_foreign_page(const HttpRequest& request) const {
+    return services_.settings.role == ApiRole::coordinator ? is_cross_origin(request) : is_from_web_page(request);
   }
 
-  Admission admit(const HttpRequest& from) {
-    const bool page =
-        services_.settings.role == ApiRole::coordinator && from.method != "POST" && is_page_path(from.path);
-    if (is_strange(from) && !(page && is_visit(from))) {
+  Admission admit(const HttpRequest& request) {
+    const bool is_page =
+        services_.settings.role == ApiRole::coordinator && request.method != "POST" && is_page_path(request.path);
+    if (is_from_foreign_page(request) && !(is_page && is_page_navigation(request))) {
       count_refusal("page");
-      return {web_page_refused()};
+      return {web_page_refused_reply()};
     }
-    if (from.path == "/health") return {{}, ConnectionClass::open, 0, [this] { return health_of(latest_status()); }};
-    if (is_health_path(from.path))
-      return {{}, ConnectionClass::open, 0, [this, path = from.path] {
-                return answer_health(services_.settings.health, path);
+    if (request.path == "/health")
+      return {{}, ConnectionClass::health, 0, [this] { return make_health_reply(latest_status()); }};
+    if (is_health_path(request.path))
+      return {{}, ConnectionClass::health, 0, [this, path = request.path] {
+                return make_health_answer(services_.settings.health, path);
               }};
-    if (from.path == kSupervisorPath) return admit_peer(from);
-    const bool login = services_.settings.role == ApiRole::coordinator && from.path == kLoginPath;
+    if (request.path == kSupervisorPath) return admit_peer(request);
+    const bool is_login = services_.settings.role == ApiRole::coordinator && request.path == kLoginPath;
     refresh_tokens();
-    const bool named = !from.header("authorization").empty();
-    if (!named && services_.settings.anonymous && !is_loopback_name(from)) {
+    const bool has_token = !request.header("authorization").empty();
+    if (!has_token && services_.settings.anonymous && !is_loopback_name(request)) {
       count_refusal("host");
-      return {other_host_refused("call http://127.0.0.1 or http://localhost, or send a token")};
+      return {other_host_refused_reply("call http://127.0.0.1 or http://localhost, or send a token")};
     }
-    if (login) return {{}, ConnectionClass::login};
-    if (page) return {{}, ConnectionClass::page};
-    if (const auto caller = caller_of(from)) {
+    if (is_login) return {{}, ConnectionClass::login};
+    if (is_page) return {{}, ConnectionClass::page};
+    if (const auto caller = authenticate(request)) {
       if (caller->anonymous) return {{}, ConnectionClass::anonymous};
       return {{}, caller->operator_token ? ConnectionClass::operators : ConnectionClass::token, caller->actor};
     }
     count_refusal("token");
-    return {unauthorised()};
+    return {unauthorized_reply()};
   }
   // Limits requests of unknown peers before the connection has a thread and before the body is read.
-  Admission admit_peer(const HttpRequest& from) {
-    if (!is_counted(from) || from.proven || strangers_.check_limit(from.network)) return {{}, ConnectionClass::peer};
+  Admission admit_peer(const HttpRequest& request) {
+    if (!is_rate_limited(request) || request.has_signed || peer_limiter_.is_below_limit(request.network))
+      return {{}, ConnectionClass::peer};
     count_refusal("strangers");
     HttpReply reply =
-        refuse(429, "unavailable", "too many requests from " + from.network + " were from unknown callers",
-               "send again in a minute");
+        error_reply(429, "unavailable", "too many requests from " + request.network + " were from unknown callers",
+                    "send again in a minute");
     reply.headers.emplace_back("Retry-After", "60");
     return {std::move(reply)};
   }
-  bool is_counted(const HttpRequest& from) const {
-    return !from.network.empty() && !(from.loopback && services_.settings.limits.spare_loopback);
+  bool is_rate_limited(const HttpRequest& request) const {
+    return !request.network.empty() && !(request.loopback && services_.settings.limits.exempt_loopback);
   }
-  void count_refusal(const char* why) {
-    ++services_.refusals;
-    services_.settings.metrics->add(Metric::http_refused, {why});
+  void count_refusal(const char* reason) {
+    ++services_.refusal_count;
+    services_.settings.metrics->add(Metric::http_refusals, {reason});
   }
 
-  HttpReply call(const HttpRequest& from) {
-    auto caller = caller_of(from);
-    if (!caller) return unauthorised();
-    const auto held = holds(*caller);
-    if (!held)
-      return refuse(503, std::string(to_string(held.error().code)), held.error().message,
-                    "call again in a few seconds");
-    if (!*held) return unauthorised();
-    caller->origin = origin_of(from, services_.settings.names);
-    caller->note_wait = from.note_wait;
+  HttpReply handle_call(const HttpRequest& request) {
+    auto caller = authenticate(request);
+    if (!caller) return unauthorized_reply();
+    if (auto refusal = check_session(*caller)) return std::move(*refusal);
+    caller->origin = find_origin(request, services_.settings.origins);
+    caller->report_wait = request.report_wait;
     // An invalid traceparent is ignored, as the W3C specification requires.
-    if (parse_traceparent(from.header("traceparent"))) caller->traceparent = from.header("traceparent");
+    if (parse_traceparent(request.header("traceparent"))) caller->traceparent = request.header("traceparent");
     HttpReply reply;
-    reply.body = rpc_.answer(from.body, *caller);
+    reply.body = rpc_.answer(request.body, *caller);
     if (reply.body.empty()) reply.status = 204;
     return reply;
   }
 
-  HttpReply deliver(const HttpRequest& from) {
-    auto lease = services_.peers.take();
+  HttpReply handle_delivery(const HttpRequest& request) {
+    auto lease = services_.peer_backends.acquire();
     if (!lease) return too_many_requests_reply();
-    MessageReceiver receiver(lease->store(), (*lease)->known, services_.settings.coordinator_key,
+    MessageReceiver receiver(lease->store(), (*lease)->public_keys, services_.settings.coordinator_key,
                              services_.settings.files);
-    receiver.set_filter(gate_);
+    receiver.set_filter(inbound_filter_);
     HttpReply reply;
-    reply.body = receiver.answer(from.body);
-    reply.proven = receiver.verified_sender();
-    if (is_counted(from))
-      receiver.is_unknown_sender() ? strangers_.count_refusal(from.network)
-                                   : strangers_.mark_known_network(from.network);
+    reply.body = receiver.answer(request.body);
+    reply.signer_key = receiver.verified_sender();
+    if (is_rate_limited(request))
+      receiver.is_unknown_sender() ? peer_limiter_.count_refusal(request.network)
+                                   : peer_limiter_.mark_known_network(request.network);
     return reply;
   }
 
-  HttpReply health() { return health_of(store_status()); }
-  // The body contains nothing else, since no token is needed.
-  static HttpReply health_of(const std::string& status) {
+  HttpReply handle_health() { return make_health_reply(store_status()); }
+  // Clients without a token receive this reply, so it contains only the status and the version.
+  static HttpReply make_health_reply(const std::string& status) {
     HttpReply reply;
     reply.status = status == "ok" ? 200 : 503;
     reply.body = dump_json({{"status", status}, {"version", kVersion}}) + "\n";
@@ -331,14 +340,14 @@ class ApiServerImpl final : public ApiServer {
   // or cannot use its disk. One thread at a time checks, at most twice a second. Other threads use the latest result;
   // they wait for the check only if that result is too old.
   std::string store_status() {
-    constexpr std::chrono::milliseconds kFresh{500};
+    constexpr std::chrono::milliseconds kMinCheckInterval{500};
     {
-      std::unique_lock lock(health_);
-      const auto age = std::chrono::steady_clock::now() - status_at_;
-      if (!status_.empty() && age < kFresh) return status_;
+      std::unique_lock lock(status_mutex_);
+      const auto age = std::chrono::steady_clock::now() - status_time_;
+      if (!status_.empty() && age < kMinCheckInterval) return status_;
       if (is_checking_) {
-        if (!status_.empty() && age < kStatusCounts) return status_;
-        if (!checked_.wait_for(lock, kFresh, [this] { return !is_checking_; })) return "store_away";
+        if (!status_.empty() && age < kMaxStatusAge) return status_;
+        if (!check_ended_.wait_for(lock, kMinCheckInterval, [this] { return !is_checking_; })) return "store_away";
         return status_;
       }
       is_checking_ = true;
@@ -346,50 +355,50 @@ class ApiServerImpl final : public ApiServer {
     std::string status = "store_away";
     try {
       status = check_store();
-    } catch (const std::exception& bug) {  // is_checking_ must be reset
-      log(LogLevel::error, "api", "the check of the store: {}", bug.what());
+    } catch (const std::exception& error) {  // is_checking_ must be reset
+      log(LogLevel::error, "api", "the check of the store: {}", error.what());
     }
-    const std::lock_guard lock(health_);
+    const std::lock_guard lock(status_mutex_);
     is_checking_ = false;
     status_ = std::move(status);
-    status_at_ = std::chrono::steady_clock::now();
-    checked_.notify_all();
+    status_time_ = std::chrono::steady_clock::now();
+    check_ended_.notify_all();
     return status_;
   }
 
   // Returns the result of the latest check. Does not block.
   std::string latest_status() {
-    const std::lock_guard lock(health_);
-    const bool counts = std::chrono::steady_clock::now() - status_at_ < kStatusCounts;
-    return counts && !status_.empty() ? status_ : "store_away";
+    const std::lock_guard lock(status_mutex_);
+    const bool is_recent = std::chrono::steady_clock::now() - status_time_ < kMaxStatusAge;
+    return is_recent && !status_.empty() ? status_ : "store_away";
   }
 
   std::string check_store() {
-    auto lease = services_.health.take();
+    auto lease = services_.health_backends.acquire();
     auto time = lease ? lease->store().now_ms() : tl::unexpected<Error>(lease.error());
     if (!time) return "store_away";
-    const std::vector<Id>& served = services_.settings.contexts;
-    for (Id context : served.empty() ? std::vector<Id>{1} : served) {  // the default context
-      auto written = lease->store().save(context, "mj:health", {{"written_ms", std::to_string(*time)}});
-      if (written) continue;
-      log(LogLevel::error, "api", "context {}: a write is refused: {}", context, written.error().message);
+    const std::vector<Id>& contexts = services_.settings.contexts;
+    for (Id context : contexts.empty() ? std::vector<Id>{1} : contexts) {  // the default context
+      auto saved = lease->store().save(context, "mj:health", {{"written_ms", std::to_string(*time)}});
+      if (saved) continue;
+      log(LogLevel::error, "api", "context {}: a write is refused: {}", context, saved.error().message);
       return lease->store().keys(context, "mj:health", 1) ? "store_refuses_writes" : "store_away";
     }
     return "ok";
   }
 
-  static constexpr std::chrono::seconds kStatusCounts{5};
-  std::mutex health_;  // guards the next four members
-  std::condition_variable checked_;
+  static constexpr std::chrono::seconds kMaxStatusAge{5};
+  std::mutex status_mutex_;  // guards the next four members
+  std::condition_variable check_ended_;
   bool is_checking_ = false;
   std::string status_;
-  std::chrono::steady_clock::time_point status_at_;
+  std::chrono::steady_clock::time_point status_time_;
   Services services_;
   Tokens tokens_;
   std::mutex tokens_error_mutex_;
-  std::string tokens_error_;  // the last error of tokens_.refresh(); empty: the file is valid
-  PeerRateLimiter strangers_;
-  InboundMessageFilter gate_;
+  std::string tokens_error_;  // the last error of tokens_.reload_if_changed(); empty: the file is valid
+  PeerRateLimiter peer_limiter_;
+  InboundMessageFilter inbound_filter_;
   Rpc rpc_, logins_;
   EventHub events_;
   std::unique_ptr<HttpServer> http_;
@@ -398,7 +407,7 @@ class ApiServerImpl final : public ApiServer {
 }  // namespace
 }  // namespace api
 
-Result<void> may_listen(const std::string& listen) {
+Result<void> check_listen_address(const std::string& listen) {
   MJ_TRY(address, api::parse_listen(listen));
   MJ_CHECK(api::open_listening(address));
   return {};

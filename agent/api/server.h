@@ -1,12 +1,13 @@
 // The HTTP server of `mycojobs coordinator`, `mycojobs dev`, and an agent that is a supervisor: JSON-RPC and events.
 //
-//   POST / and /rpc      JSON-RPC 2.0 (api/rpc/json_rpc.h)
-//   POST /session        only the methods for logins (api/methods/session_methods.cpp); no token is needed (coordinator
-//   only) GET  /openrpc.json   the OpenRPC document, the same as rpc.discover GET  /, /assets/...  the page
-//   (api/page.h; coordinator only) GET  /health         {"status": "ok", ...}; 503 if the store is unavailable or
-//   refuses writes GET  /healthz, /readyz  health of the process (api/health.h) GET  /events         server-sent events
-//   (api/events/events.h; coordinator only) POST /supervisor     messages of other hosts
-//   (messaging/message_receiver.h); signed, so no token is needed
+//   POST / and /rpc         JSON-RPC 2.0 (api/rpc/json_rpc.h)
+//   POST /session           the methods for logins (api/methods/session_methods.cpp), without a token; coordinator only
+//   POST /supervisor        signed messages of other hosts, without a token (messaging/message_receiver.h)
+//   GET  /openrpc.json      the OpenRPC document, the same as the result of rpc.discover
+//   GET  /events            server-sent events (api/events/events.h); coordinator only
+//   GET  /, /assets/...     the web page (api/page.h); coordinator only
+//   GET  /health            {"status": "ok", ...}; 503 if the store is unavailable or refuses writes
+//   GET  /healthz, /readyz  health of the process (api/health.h)
 //
 // Authentication: bearer tokens of the tokens file, each for an actor or an operator, and tokens of sessions
 // (api/auth/sessions.h). Without a token: only loopback clients, and only with `anonymous`. A request of a web page of
@@ -37,36 +38,40 @@
 
 namespace mycojobs {
 
-struct Ceilings;  // security/profiles.h
+struct Ceilings;  // security/ceilings.h
 
 // Limits of the server. Times are in milliseconds.
 struct ApiLimits {
-  // Limit for each of three classes of connections: callers with a token, operators, and clients without a token in
-  // `dev`. One actor can use a quarter. If the limit is reached, a new connection gets status 503, or a waiting
-  // connection of the actor with the most connections is closed. A connection waits for a request, a body, the reader
-  // of an answer, an event or the end of a job.
+  // Connections. The first limit applies to each of three classes: callers with a token, operators, and clients without
+  // a token in `dev`. One actor can use a quarter. If the limit is reached, a new connection gets status 503, or a
+  // waiting connection of the actor with the most connections is closed. A connection waits for a request, a body, the
+  // client to read an answer, an event or the end of a job.
   std::uint32_t connections = 512;
-  std::uint32_t lobby = 256;  // connections without a complete first head; a new connection replaces the oldest
-  std::uint32_t peers = 64;   // connections to /supervisor; a new connection replaces another one
-  std::uint32_t open = 16;    // health requests; further requests are answered with the latest result
-  std::uint32_t logins = 16;  // logins; a new connection replaces the oldest incomplete request
-  std::uint32_t page = 64;    // files of the page; a new connection replaces the oldest unread answer
-  std::uint32_t event_streams =
-      256;                        // for operators, and the same number for all other callers; an actor has a quarter
-  std::uint32_t calls = 8;        // calls that use the store, and as many of operators; further calls wait
-  std::uint32_t actor_calls = 6;  // limit for the calls of one actor
-  std::uint32_t peer_calls = 4;   // calls of peers that use the store
-  std::uint32_t strangers = 300;  // requests to /supervisor by unknown signers, for each network and minute
-  bool spare_loopback = true;     // do not count loopback as a network: a proxy forwards the requests of all networks
-  std::uint32_t login_calls = 2;  // logins that use the store
+  std::uint32_t pending_connections = 256;  // without a complete first head; a new connection replaces the oldest
+  std::uint32_t peer_connections = 64;      // to /supervisor; a new connection replaces another one
+  std::uint32_t health_connections = 16;    // further health requests are answered with the latest result
+  std::uint32_t login_connections = 16;     // a new connection replaces the oldest incomplete request
+  std::uint32_t page_connections = 64;      // files of the page; a new connection replaces the oldest unread answer
+  std::uint32_t event_streams = 256;        // of operators, and as many of all other callers; an actor has a quarter
+
+  // Calls that use the store at the same time; further calls wait.
+  std::uint32_t calls = 8;            // of callers, and as many of operators
+  std::uint32_t calls_per_actor = 6;  // of one actor
+  std::uint32_t peer_calls = 4;       // of peers
+  std::uint32_t login_calls = 2;      // of clients that log in
+
+  std::uint32_t unknown_peer_requests = 300;  // requests to /supervisor by unknown signers, per network and minute
+  bool exempt_loopback = true;  // do not count loopback as a network: a proxy forwards the requests of all networks
+
   std::size_t header_bytes = 64U << 10;
-  std::size_t body_bytes = 16U << 20;    // limit for a body, and for all large bodies of an actor; three times for all
-  std::size_t answer_bytes = 32U << 20;  // limit for the unread large answers of an actor; four times for all
-  std::size_t peer_body_bytes = kMaxRequestBytes + (64U << 10);  // above the limit of messages
+  std::size_t body_bytes = 16U << 20;    // one body, and all large bodies of an actor; all actors: three times as much
+  std::size_t answer_bytes = 32U << 20;  // unread large answers of an actor; all actors: four times as much
+  std::size_t peer_body_bytes = kMaxRequestBytes + (64U << 10);  // exceeds the limit of messages
   std::size_t login_body_bytes = 4096;
+
   std::uint32_t header_ms = 5000;       // for a head, from its first byte or from the accept
-  std::uint32_t body_ms = 30000;        // for a whole body
-  std::uint32_t body_part_ms = 5000;    // without a new byte of a body
+  std::uint32_t body_ms = 30000;        // for a complete body
+  std::uint32_t body_part_ms = 5000;    // until the next byte of a body
   std::uint32_t idle_ms = 15000;        // between two requests of a connection
   std::uint32_t write_ms = 30000;       // for writing an answer
   std::uint32_t event_write_ms = 5000;  // for writing an event
@@ -78,11 +83,11 @@ enum class ApiRole { coordinator, supervisor };
 struct ApiSettings {
   ApiRole role = ApiRole::coordinator;
   std::string listen = "127.0.0.1:9652";  // ADDRESS:PORT, [v6]:PORT; port 0: any free port
-  std::string tokens_file;                // may be missing; is read again after a change
-  std::vector<std::string>
-      names;                 // origins by which clients call this server, beside those of loopback (api/http/origin.h)
-  bool anonymous = false;    // `dev`: loopback without a token is the default actor
-  std::vector<Id> contexts;  // served contexts, the default first; empty: all, default 1
+  std::string tokens_file;                // can be missing; is read again after a change
+  // Origins by which clients call this server; empty: those of loopback (api/http/origin.h).
+  std::vector<std::string> origins;
+  bool anonymous = false;       // `dev`: loopback without a token is the default actor
+  std::vector<Id> contexts;     // served contexts, the default first; empty: all, default 1
   std::vector<Id> own_servers;  // contexts with their own Redis server, if all contexts are served
   Networks networks;            // allowed addresses of remote supervisors (runner.create)
   Health health;                // callbacks for the health of the process
@@ -103,11 +108,11 @@ class ApiServer {
   virtual std::string url() const = 0;  // "http://127.0.0.1:9652"
   virtual bool has_page() const = 0;    // whether url() serves the web page
   virtual std::uint16_t port() const = 0;
-  virtual void stop() = 0;  // accepts no more calls, ends streams, and waits until running calls have ended
+  virtual void stop() = 0;  // rejects new calls, ends streams, and waits until running calls have ended
 };
 
 // Checks whether the address is valid and its port is free. Errors: those of start_api() for `listen`.
-Result<void> may_listen(const std::string& listen);
+Result<void> check_listen_address(const std::string& listen);
 
 // Starts the server. Errors: invalid (`listen` is not an address; it is not loopback and there are no tokens; the
 // tokens file or a name is invalid), conflict (the port is in use), denied, io, and errors of the store. Both

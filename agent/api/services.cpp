@@ -14,57 +14,59 @@
 namespace mycojobs::api {
 namespace {
 
-constexpr std::chrono::seconds kWaitForBackend{10};
+constexpr std::chrono::seconds kBackendTimeout{10};
 constexpr Id kDefaultActor = 1;  // for callers without an actor: operators and clients without a token
 
 }  // namespace
 
-std::uint32_t BackendPool::used_of(Id actor) const {
-  const auto used = used_.find(actor);
-  return used == used_.end() ? 0 : used->second;
+std::uint32_t BackendPool::count_used(Id actor) const {
+  const auto it = used_counts_.find(actor);
+  return it == used_counts_.end() ? 0 : it->second;
 }
 
-bool BackendPool::is_free(Id actor) const {
-  const std::uint32_t used = used_of(actor);
-  if ((idle_.empty() && open_ >= most_) || used >= most_of_actor_) return false;
-  return std::none_of(waiting_.begin(), waiting_.end(), [&](const auto& each) { return used_of(each.first) < used; });
+bool BackendPool::can_acquire(Id actor) const {
+  const std::uint32_t used = count_used(actor);
+  if ((idle_backends_.empty() && open_count_ >= max_backends_) || used >= max_per_actor_) return false;
+  return std::none_of(waiter_counts_.begin(), waiter_counts_.end(),
+                      [&](const auto& entry) { return count_used(entry.first) < used; });
 }
 
-void BackendPool::forget_waiting(Id actor) {
-  const auto waiting = waiting_.find(actor);
-  if (--waiting->second == 0) waiting_.erase(waiting);
-  freed_.notify_all();  // is_free() of other calls may have become true
+void BackendPool::remove_waiter(Id actor) {
+  const auto it = waiter_counts_.find(actor);
+  if (--it->second == 0) waiter_counts_.erase(it);
+  capacity_changed_.notify_all();  // can_acquire() of other calls may have become true
 }
 
-void BackendPool::release(Id actor) {
-  const auto used = used_.find(actor);
-  if (used != used_.end() && --used->second == 0) used_.erase(used);
-  freed_.notify_all();
+void BackendPool::decrement_used(Id actor) {
+  const auto it = used_counts_.find(actor);
+  if (it != used_counts_.end() && --it->second == 0) used_counts_.erase(it);
+  capacity_changed_.notify_all();
 }
 
-Result<BackendPool::Lease> BackendPool::take(Id actor) {
+Result<BackendPool::Lease> BackendPool::acquire(Id actor) {
   std::unique_lock lock(mutex_);
-  ++waiting_[actor];
-  const bool is_free_now = freed_.wait_for(lock, kWaitForBackend, [this, actor] { return is_free(actor); });
-  if (is_free_now && actor != 0) ++used_[actor];
-  forget_waiting(actor);
-  if (!is_free_now) {
-    const bool is_actors = used_of(actor) >= most_of_actor_;
-    return fail(Code::unavailable,
-                is_actors ? "the server is busy: too many calls of actor " + std::to_string(actor) + " are under way"
-                          : "the server is busy: all its connections to the store are in use");
+  ++waiter_counts_[actor];
+  const bool has_capacity =
+      capacity_changed_.wait_for(lock, kBackendTimeout, [this, actor] { return can_acquire(actor); });
+  if (has_capacity && actor != 0) ++used_counts_[actor];
+  remove_waiter(actor);
+  if (!has_capacity) {
+    const bool is_actor_limit = count_used(actor) >= max_per_actor_;
+    return fail(Code::unavailable, is_actor_limit ? "the server is busy: too many calls of actor " +
+                                                        std::to_string(actor) + " are under way"
+                                                  : "the server is busy: all its connections to the store are in use");
   }
-  if (!idle_.empty()) {
-    auto backend = std::move(idle_.back());
-    idle_.pop_back();
+  if (!idle_backends_.empty()) {
+    auto backend = std::move(idle_backends_.back());
+    idle_backends_.pop_back();
     return Lease(*this, std::move(backend), actor);
   }
-  ++open_;
+  ++open_count_;
   lock.unlock();
-  const auto give_up_place = [&] {
+  const auto release_capacity = [&] {
     lock.lock();
-    --open_;
-    release(actor);
+    --open_count_;
+    decrement_used(actor);
   };
   try {
     auto backend = std::make_unique<Backend>();
@@ -73,52 +75,52 @@ Result<BackendPool::Lease> BackendPool::take(Id actor) {
       backend->store = std::move(*store);
       return Lease(*this, std::move(backend), actor);
     }
-    give_up_place();
+    release_capacity();
     return tl::unexpected<Error>(std::move(store).error());
   } catch (const std::exception&) {
-    give_up_place();
+    release_capacity();
     throw;
   }
 }
 
-std::uint32_t BackendPool::waiting() {
+std::uint32_t BackendPool::waiting_count() {
   const std::lock_guard lock(mutex_);
-  std::uint32_t count = 0;
-  for (const auto& [actor, of_actor] : waiting_) count += of_actor;
-  return count;
+  std::uint32_t sum = 0;
+  for (const auto& [actor, count] : waiter_counts_) sum += count;
+  return sum;
 }
 
-void BackendPool::release_backend(std::unique_ptr<Backend> backend, Id actor) {
+void BackendPool::return_backend(std::unique_ptr<Backend> backend, Id actor) {
   const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(backend));
-  release(actor);
+  idle_backends_.push_back(std::move(backend));
+  decrement_used(actor);
 }
 
-service::RequestContext request_context(const Services& services, const RpcCaller& caller, Id context) {
-  const bool all_powerful = caller.operator_token || caller.anonymous;
+service::RequestContext make_request_context(const Services& services, const RpcCaller& caller, Id context) {
+  const bool is_operator = caller.operator_token || caller.anonymous;
   return {context,
           caller.actor == 0 ? kDefaultActor : caller.actor,
-          all_powerful ? EntryPoint::command : EntryPoint::rpc,
-          all_powerful,
+          is_operator ? EntryPoint::command : EntryPoint::rpc,
+          is_operator,
           services.settings.max_script_bytes,
           caller.traceparent,
           services.settings.ceilings.now()};
 }
 
-void note_refusal(Services& services, const Error& error) {
-  ++services.refusals;
+void report_refusal(Services& services, const Error& error) {
+  ++services.refusal_count;
   log(LogLevel::warn, "api", "refused: {}", error.message);
 }
 
-Result<MethodCall> MethodCall::begin(Services& services, const nlohmann::json& params, const RpcCaller& caller) {
-  ++services.calls;
-  MJ_TRY(lease, services.backends_of(caller).take(caller.actor));
+Result<MethodCall> MethodCall::create(Services& services, const nlohmann::json& params, const RpcCaller& caller) {
+  ++services.call_count;
+  MJ_TRY(lease, services.select_backends(caller).acquire(caller.actor));
   MethodCall call(services, params, caller, std::move(lease));
   if (call.caller_.actor == 0) call.caller_.actor = kDefaultActor;
   const auto& contexts = services.settings.contexts;
-  MJ_CHECK(call.switch_context(call.has("context_id") ? call.id("context_id")
-                               : contexts.empty()     ? 1
-                                                      : contexts.front()));
+  MJ_CHECK(call.switch_context(call.has_param("context_id") ? call.id("context_id")
+                               : contexts.empty()           ? 1
+                                                            : contexts.front()));
   return call;
 }
 
@@ -128,45 +130,45 @@ Result<void> MethodCall::switch_context(Id context) {
   return {};
 }
 
-bool MethodCall::has(std::string_view name) const {
-  const auto found = params_.find(name);
-  return found != params_.end() && !found->is_null();
+bool MethodCall::has_param(std::string_view name) const {
+  const auto it = params_.find(name);
+  return it != params_.end() && !it->is_null();
 }
 
 Id MethodCall::id(std::string_view name) const { return static_cast<Id>(number(name, 0)); }
 
-std::uint64_t MethodCall::number(std::string_view name, std::uint64_t otherwise) const {
-  const auto found = params_.find(name);
-  if (found == params_.end() || !found->is_number_integer()) return otherwise;
-  const bool negative = !found->is_number_unsigned() && found->get<std::int64_t>() < 0;
-  return negative ? otherwise : found->get<std::uint64_t>();
+std::uint64_t MethodCall::number(std::string_view name, std::uint64_t default_value) const {
+  const auto it = params_.find(name);
+  if (it == params_.end() || !it->is_number_integer()) return default_value;
+  const bool is_negative = !it->is_number_unsigned() && it->get<std::int64_t>() < 0;
+  return is_negative ? default_value : it->get<std::uint64_t>();
 }
 
 std::string MethodCall::text(std::string_view name) const {
-  const auto found = params_.find(name);
-  return found != params_.end() && found->is_string() ? found->get<std::string>() : std::string();
+  const auto it = params_.find(name);
+  return it != params_.end() && it->is_string() ? it->get<std::string>() : std::string();
 }
 
 bool MethodCall::flag(std::string_view name) const {
-  const auto found = params_.find(name);
-  return found != params_.end() && found->is_boolean() && found->get<bool>();
+  const auto it = params_.find(name);
+  return it != params_.end() && it->is_boolean() && it->get<bool>();
 }
 
-std::optional<Id> MethodCall::named(std::string_view name) const {
-  return has(name) ? std::optional(id(name)) : std::nullopt;
+std::optional<Id> MethodCall::optional_id(std::string_view name) const {
+  return has_param(name) ? std::optional(id(name)) : std::nullopt;
 }
 
 Result<std::string> MethodCall::job_key() const {
-  const auto found = params_.find("id");
-  if (found != params_.end() && found->is_string()) {
-    auto key = parse_job_key(found->get<std::string>(), has("caller_id") ? id("caller_id") : actor());
+  const auto it = params_.find("id");
+  if (it != params_.end() && it->is_string()) {
+    auto key = parse_job_key(it->get<std::string>(), has_param("caller_id") ? id("caller_id") : actor());
     if (!key) return fail(key.error(), "id");
     return key;
   }
-  return mycojobs::job_key(has("caller_id") ? id("caller_id") : actor(), id("id"));
+  return mycojobs::job_key(has_param("caller_id") ? id("caller_id") : actor(), id("id"));
 }
 
-Result<FlowStore*> MethodCall::flows() const {
+Result<FlowStore*> MethodCall::flow_store() const {
   if (!lease_->flows) {
     MJ_TRY(flows, services_.backends.open_flows());
     lease_->flows = std::move(flows);
@@ -174,58 +176,58 @@ Result<FlowStore*> MethodCall::flows() const {
   return lease_->flows.get();
 }
 
-Result<WorkflowStore*> MethodCall::worlds() const {
-  if (!lease_->deployments) {
-    MJ_TRY(deployments, services_.backends.open_workflows());
-    lease_->deployments = std::move(deployments);
+Result<WorkflowStore*> MethodCall::workflow_store() const {
+  if (!lease_->workflows) {
+    MJ_TRY(workflows, services_.backends.open_workflows());
+    lease_->workflows = std::move(workflows);
   }
-  return lease_->deployments.get();
+  return lease_->workflows.get();
 }
 
-Result<void> MethodCall::rest(std::uint32_t ms) {
-  lease_.release_backend();
-  constexpr std::uint32_t kStep = 50;
-  const auto note_wait = [this](bool waits) { return !caller_.note_wait || caller_.note_wait(waits); };
+Result<void> MethodCall::sleep_without_backend(std::uint32_t ms) {
+  lease_.release();
+  constexpr std::uint32_t kStepMs = 50;
+  const auto report_wait = [this](bool is_waiting) { return !caller_.report_wait || caller_.report_wait(is_waiting); };
   bool has_connection = true;
-  for (std::uint32_t slept = 0; slept < ms && !services_.stopping && has_connection; slept += kStep) {
-    has_connection = note_wait(true);
-    if (has_connection) std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kStep, ms - slept)));
+  for (std::uint32_t slept_ms = 0; slept_ms < ms && !services_.stopping && has_connection; slept_ms += kStepMs) {
+    has_connection = report_wait(true);
+    if (has_connection) std::this_thread::sleep_for(std::chrono::milliseconds(std::min(kStepMs, ms - slept_ms)));
   }
-  has_connection = note_wait(false) && has_connection;
+  has_connection = report_wait(false) && has_connection;
   if (services_.stopping) return fail(Code::unavailable, "the server is stopping");
   if (!has_connection)
     return fail(Code::unavailable, "the connection was closed to free capacity for another connection");
-  return lease_.reacquire_backend();
+  return lease_.reacquire();
 }
 
-Method method(Services& services, std::string_view name, std::string_view help, std::vector<Param> params,
-              std::string_view result, Run run) {
-  return {name, help, std::move(params), result,
-          [&services, run, name](const nlohmann::json& given, const RpcCaller& caller) -> Result<nlohmann::json> {
-            auto call = MethodCall::begin(services, given, caller);
-            auto answer = call ? call->record_refusal(run(*call)) : tl::unexpected<Error>(std::move(call).error());
-            services.settings.metrics->add(Metric::calls, {name, answer ? "ok" : to_string(answer.error().code)});
-            return answer;
+Method make_method(Services& services, std::string_view name, std::string_view help, std::vector<Param> params,
+                   std::string_view result_help, MethodHandler handler) {
+  return {name, help, std::move(params), result_help,
+          [&services, handler, name](const nlohmann::json& values, const RpcCaller& caller) -> Result<nlohmann::json> {
+            auto call = MethodCall::create(services, values, caller);
+            auto result = call ? call->record_refusal(handler(*call)) : tl::unexpected<Error>(std::move(call).error());
+            services.settings.metrics->add(Metric::rpc_calls, {name, result ? "ok" : to_string(result.error().code)});
+            return result;
           }};
 }
 
-std::vector<Method> methods_of(Services& services, ApiRole role) {
-  std::vector<Method> all;
+std::vector<Method> make_methods(Services& services, ApiRole role) {
+  std::vector<Method> methods;
   if (role == ApiRole::supervisor) {
-    add_supervisor_methods(services, all);
+    add_supervisor_methods(services, methods);
   } else {
-    add_record_methods(services, all);
-    add_job_methods(services, all);
-    add_flow_methods(services, all);
-    add_workflow_methods(services, all);
-    add_wait_methods(services, all);
-    add_view_methods(services, all);
-    add_session_methods(services, all);
+    add_record_methods(services, methods);
+    add_job_methods(services, methods);
+    add_flow_methods(services, methods);
+    add_workflow_methods(services, methods);
+    add_wait_methods(services, methods);
+    add_view_methods(services, methods);
+    add_session_methods(services, methods);
   }
-  add_system_methods(services, all);
+  add_system_methods(services, methods);
   if (role == ApiRole::supervisor)
-    std::erase_if(all, [](const Method& each) { return each.name.starts_with("queue."); });
-  return all;
+    std::erase_if(methods, [](const Method& method) { return method.name.starts_with("queue."); });
+  return methods;
 }
 
 }  // namespace mycojobs::api

@@ -1,5 +1,6 @@
-// Shared parts of all methods: leased connections to the store, the settings, and the call with its caller. The tables
-// of methods are declared at the end.
+// Infrastructure of the RPC methods: pools of connections to the store, the state that all methods share, and
+// MethodCall, which gives a method its parameters, its caller and a connection. The functions at the end build the
+// tables of methods.
 #pragma once
 
 #include <atomic>
@@ -30,82 +31,84 @@ namespace mycojobs::api {
 struct Backend {
   std::unique_ptr<Store> store;
   std::unique_ptr<FlowStore> flows;
-  std::unique_ptr<WorkflowStore> deployments;
-  RunCache runs{20000};
-  PublicKeyCache known;
+  std::unique_ptr<WorkflowStore> workflows;
+  RunCache run_cache{20000};
+  PublicKeyCache public_keys;
 };
 
 // A pool of backends. Connections are opened on demand and reused. Thread-safe.
 class BackendPool {
  public:
-  BackendPool(StoreFactory& stores, std::uint32_t max, std::uint32_t most_of_actor = UINT32_MAX)
-      : stores_(stores), most_(max), most_of_actor_(most_of_actor) {}
+  BackendPool(StoreFactory& stores, std::uint32_t max_backends, std::uint32_t max_per_actor = UINT32_MAX)
+      : stores_(stores), max_backends_(max_backends), max_per_actor_(max_per_actor) {}
 
   // The exclusive use of a backend; the destructor returns the backend to the pool. Not thread-safe.
   class Lease {
    public:
-    Lease(BackendPool& from, std::unique_ptr<Backend> backend, Id actor)
-        : from_(&from), backend_(std::move(backend)), actor_(actor) {}
+    Lease(BackendPool& pool, std::unique_ptr<Backend> backend, Id actor)
+        : pool_(&pool), backend_(std::move(backend)), actor_(actor) {}
     Lease(Lease&&) noexcept = default;
     Lease& operator=(Lease&&) = delete;
-    ~Lease() { release_backend(); }
-    void release_backend() {
-      if (backend_) from_->release_backend(std::move(backend_), actor_);
+    ~Lease() { release(); }
+    void release() {
+      if (backend_) pool_->return_backend(std::move(backend_), actor_);
     }
-    Result<void> reacquire_backend() {
-      MJ_TRY(again, from_->take(actor_));
-      backend_ = std::move(again.backend_);
+    Result<void> reacquire() {
+      MJ_TRY(lease, pool_->acquire(actor_));
+      backend_ = std::move(lease.backend_);
       return {};
     }
     Backend* operator->() const { return backend_.get(); }
     Store& store() const { return *backend_->store; }
 
    private:
-    BackendPool* from_;
+    BackendPool* pool_;
     std::unique_ptr<Backend> backend_;
     Id actor_;
   };
-  // Waits for one of `max` backends. An actor has at most `most_of_actor` of them; actor 0 has no limit. A call
+  // Waits for one of `max_backends` backends. An actor can have at most `max_per_actor`; actor 0 has no limit. A call
   // of the waiting actor with the fewest backends is served first. Error `unavailable` after 10 s.
-  Result<Lease> take(Id actor = 0);
-  std::uint32_t waiting();  // number of threads that wait in take()
-  Result<std::unique_ptr<Store>> open_reader() { return stores_.open_reader(); }  // not counted as a lease
+  Result<Lease> acquire(Id actor = 0);
+  std::uint32_t waiting_count();  // number of threads that wait in acquire()
+  // The connections of the next four functions do not count as backends. The caller owns them.
+  Result<std::unique_ptr<Store>> open_reader() { return stores_.open_reader(); }
   Result<std::unique_ptr<FlowStore>> open_flows() { return stores_.open_flows(); }
   Result<std::unique_ptr<ObjectStore>> open_objects() { return stores_.open_objects(); }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() { return stores_.open_workflows(); }
 
  private:
-  void release_backend(std::unique_ptr<Backend>, Id actor);
+  void return_backend(std::unique_ptr<Backend>, Id actor);
   // REQUIRES for the next four functions: the lock is held.
-  std::uint32_t used_of(Id actor) const;
-  bool is_free(Id actor) const;
-  void release(Id actor);
-  void forget_waiting(Id actor);
+  std::uint32_t count_used(Id actor) const;
+  bool can_acquire(Id actor) const;
+  void decrement_used(Id actor);
+  void remove_waiter(Id actor);
 
   StoreFactory& stores_;
-  std::uint32_t most_, most_of_actor_;
+  std::uint32_t max_backends_, max_per_actor_;
   std::mutex mutex_;
-  std::condition_variable freed_;
-  std::vector<std::unique_ptr<Backend>> idle_;
-  std::uint32_t open_ = 0;
-  std::map<Id, std::uint32_t> used_, waiting_;  // by actor
+  std::condition_variable capacity_changed_;
+  std::vector<std::unique_ptr<Backend>> idle_backends_;
+  std::uint32_t open_count_ = 0;
+  std::map<Id, std::uint32_t> used_counts_, waiter_counts_;  // by actor
 };
 
 // State that all methods of a server share. Its members are thread-safe or constant while the server runs.
 struct Services {
-  Services(StoreFactory& stores, const Clock& time, ApiSettings chosen)
-      : backends(stores, chosen.limits.calls, chosen.limits.actor_calls),
-        operators(stores, chosen.limits.calls),
-        health(stores, 1),
-        peers(stores, chosen.limits.peer_calls),
-        logins(stores, chosen.limits.login_calls),
-        sessions(time),
-        clock(time),
-        settings(std::move(chosen)),
-        started_ms(time.unix_ms()) {}
-  // Backends of callers with a token, operators, the health check, remote supervisors, and clients that log in.
-  BackendPool backends, operators, health, peers, logins;
-  BackendPool& backends_of(const RpcCaller& caller) { return caller.operator_token ? operators : backends; }
+  Services(StoreFactory& stores, const Clock& server_clock, ApiSettings api_settings)
+      : backends(stores, api_settings.limits.calls, api_settings.limits.calls_per_actor),
+        operator_backends(stores, api_settings.limits.calls),
+        health_backends(stores, 1),
+        peer_backends(stores, api_settings.limits.peer_calls),
+        login_backends(stores, api_settings.limits.login_calls),
+        sessions(server_clock),
+        clock(server_clock),
+        settings(std::move(api_settings)),
+        started_ms(server_clock.unix_ms()) {}
+  // Separate pools for callers with a token, operators, the health check, remote supervisors, and clients that log in,
+  // so that one group of callers cannot block another.
+  BackendPool backends, operator_backends, health_backends, peer_backends, login_backends;
+  BackendPool& select_backends(const RpcCaller& caller) { return caller.operator_token ? operator_backends : backends; }
   Sessions sessions;
   service::ManifestCache manifests;
   service::ApprovalCache approvals;
@@ -113,53 +116,57 @@ struct Services {
   ApiSettings settings;
   std::uint64_t started_ms;
   std::atomic<bool> stopping{false};
-  std::atomic<std::uint64_t> calls{0}, refusals{0};
+  std::atomic<std::uint64_t> call_count{0}, refusal_count{0};
 };
 
 // Converts a caller to the form that the functions of agent/service need.
-service::RequestContext request_context(const Services&, const RpcCaller&, Id context);
+service::RequestContext make_request_context(const Services&, const RpcCaller&, Id context);
 // Counts and logs a refusal.
-void note_refusal(Services&, const Error&);
+void report_refusal(Services&, const Error&);
 
 // A call of a method: its parameters, caller, context and a leased backend. Not thread-safe.
 class MethodCall {
  public:
   // Leases a backend and selects the context. The parameters must outlive the call. Errors: those of
-  // BackendPool::take(), and `invalid` (the server does not serve the context).
-  static Result<MethodCall> begin(Services&, const nlohmann::json& params, const RpcCaller&);
+  // BackendPool::acquire(), and `invalid` (the server does not serve the context).
+  static Result<MethodCall> create(Services&, const nlohmann::json& params, const RpcCaller&);
 
   const nlohmann::json& params() const { return params_; }
-  bool has(std::string_view name) const;
-  // Each returns a parameter of a type that was checked before; missing: 0, false, empty or `otherwise`.
+  bool has_param(std::string_view name) const;  // the request has the parameter, and it is not null
+  // The next four functions return a parameter, or 0, false, an empty text or `default_value` if the request does not
+  // have it. REQUIRES: validate_params() has checked the type.
   Id id(std::string_view name) const;
-  std::uint64_t number(std::string_view name, std::uint64_t otherwise) const;
+  std::uint64_t number(std::string_view name, std::uint64_t default_value) const;
   std::string text(std::string_view name) const;
   bool flag(std::string_view name) const;
   Id context() const { return context_; }
-  Result<void> switch_context(Id context);               // for methods with another parameter for the context
-  Id actor() const { return caller_.actor; }             // the calling actor
-  std::optional<Id> named(std::string_view name) const;  // an id; no value: it is missing
-  service::RequestContext request_context_of() const { return request_context(services_, caller_, context_); }
-  service::FlowStores stores(FlowStore& flows) const { return {store(), flows, lease_->runs}; }
+  // Selects the context that another parameter than context_id identifies. Error `invalid`: the server does not serve
+  // it.
+  Result<void> switch_context(Id context);
+  Id actor() const { return caller_.actor; }                   // the calling actor
+  std::optional<Id> optional_id(std::string_view name) const;  // no value: the request does not have the parameter
+  service::RequestContext request_context() const { return make_request_context(services_, caller_, context_); }
+  service::FlowStores flow_stores(FlowStore& flows) const { return {store(), flows, lease_->run_cache}; }
   // Returns the key of the job that the parameters `id` and caller_id identify: "job:12:2001". Error `invalid`.
   Result<std::string> job_key() const;
   // Counts and logs the error if it is `denied`. Returns its argument.
   template <class T>
-  Result<T> record_refusal(Result<T> answer) const {
-    if (!answer && answer.error().code == Code::denied) note_refusal(services_, answer.error());
-    return answer;
+  Result<T> record_refusal(Result<T> result) const {
+    if (!result && result.error().code == Code::denied) report_refusal(services_, result.error());
+    return result;
   }
-  bool operator_context() const { return caller_.operator_token || caller_.anonymous; }
+  bool is_operator() const { return caller_.operator_token || caller_.anonymous; }
 
   // Returns the backend to the pool, sleeps, and leases a backend again. Error `unavailable`: the server stops, the
   // connection was closed in favour of another client, or no backend is free.
-  Result<void> rest(std::uint32_t ms);
+  Result<void> sleep_without_backend(std::uint32_t ms);
 
   Services& services() const { return services_; }
   Store& store() const { return lease_.store(); }
-  Result<FlowStore*> flows() const;
-  Result<WorkflowStore*> worlds() const;
-  RunCache& runs() const { return lease_->runs; }
+  // The next two functions open the connection of the backend on the first use. Errors: those of the store.
+  Result<FlowStore*> flow_store() const;
+  Result<WorkflowStore*> workflow_store() const;
+  RunCache& run_cache() const { return lease_->run_cache; }
 
  private:
   MethodCall(Services& services, const nlohmann::json& params, const RpcCaller& caller, BackendPool::Lease lease)
@@ -172,12 +179,13 @@ class MethodCall {
   Id context_ = 0;
 };
 
-using Run = Result<nlohmann::json> (*)(MethodCall&);
-// Returns a row of the table of methods. It creates a MethodCall, passes it to `run`, and counts the result.
-Method method(Services&, std::string_view name, std::string_view help, std::vector<Param>, std::string_view result,
-              Run);
+using MethodHandler = Result<nlohmann::json> (*)(MethodCall&);
+// Returns a row of the table of methods. The method creates a MethodCall, passes it to the handler and counts the
+// result. result: see Method::result.
+Method make_method(Services&, std::string_view name, std::string_view help, std::vector<Param>, std::string_view result,
+                   MethodHandler);
 
-// Each adds the methods of one part of the API to the table.
+// Each of these functions adds the methods of one part of the API to the table.
 void add_record_methods(Services&, std::vector<Method>&);  // actor, context, runner, message
 void add_job_methods(Services&, std::vector<Method>&);
 void add_flow_methods(Services&, std::vector<Method>&);
@@ -185,8 +193,8 @@ void add_view_methods(Services&, std::vector<Method>&);  // views of a context
 void add_workflow_methods(Services&, std::vector<Method>&);
 void add_system_methods(Services&, std::vector<Method>&);  // queue, system
 void add_session_methods(Services&, std::vector<Method>&);
-std::vector<Method> login_methods(Services&);  // the session methods that need no token
 void add_supervisor_methods(Services&, std::vector<Method>&);
-std::vector<Method> methods_of(Services&, ApiRole);  // the whole table of a server
+std::vector<Method> make_login_methods(Services&);     // the session methods that need no token
+std::vector<Method> make_methods(Services&, ApiRole);  // the complete table of a server
 
 }  // namespace mycojobs::api

@@ -13,25 +13,25 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kHoleBlock = 4096;
+constexpr std::size_t kHoleBytes = 4096;
 
 bool is_zero_block(std::string_view bytes) {
-  return bytes.size() == kHoleBlock && bytes.front() == '\0' && bytes.find_first_not_of('\0') == std::string_view::npos;
+  return bytes.size() == kHoleBytes && bytes.front() == '\0' && bytes.find_first_not_of('\0') == std::string_view::npos;
 }
 
 }  // namespace
 
 bool TextDetector::feed(std::string_view bytes) {
-  if (!text_) return false;
-  std::string joined;
-  if (!cut_.empty()) {
-    joined = cut_ + std::string(bytes);
-    bytes = joined;
+  if (!is_text_) return false;
+  std::string buffer;
+  if (!incomplete_character_.empty()) {
+    buffer = incomplete_character_ + std::string(bytes);
+    bytes = buffer;
   }
   const std::size_t end = complete_characters(bytes).size();
-  text_ = bytes.find('\0') == std::string_view::npos && is_utf8(bytes.substr(0, end));
-  cut_ = std::string(bytes.substr(end));
-  return text_;
+  is_text_ = bytes.find('\0') == std::string_view::npos && is_utf8(bytes.substr(0, end));
+  incomplete_character_ = std::string(bytes.substr(end));
+  return is_text_;
 }
 
 Result<void> HashedFile::create(const std::string& path) {
@@ -43,24 +43,24 @@ Result<void> HashedFile::create(const std::string& path) {
 
 Result<void> HashedFile::write(std::string_view bytes) {
   hash_.update(bytes);
-  std::uint64_t at = bytes_;
+  std::uint64_t offset = bytes_;
   bytes_ += bytes.size();
   while (!bytes.empty()) {
-    const std::size_t size = std::min<std::size_t>(bytes.size(), kHoleBlock - at % kHoleBlock);
-    std::size_t some = size;
+    const std::size_t size = std::min<std::size_t>(bytes.size(), kHoleBytes - offset % kHoleBytes);
+    std::size_t run_bytes = size;
     if (is_zero_block(bytes.substr(0, size))) {
       has_hole_ = true;
       bytes.remove_prefix(size);
-      at += size;
+      offset += size;
       continue;
     }
-    while (some < bytes.size() && !is_zero_block(bytes.substr(some, kHoleBlock)))
-      some += std::min<std::size_t>(kHoleBlock, bytes.size() - some);
-    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), some, static_cast<off_t>(at));
+    while (run_bytes < bytes.size() && !is_zero_block(bytes.substr(run_bytes, kHoleBytes)))
+      run_bytes += std::min<std::size_t>(kHoleBytes, bytes.size() - run_bytes);
+    const ssize_t written = ::pwrite(fd_.get(), bytes.data(), run_bytes, static_cast<off_t>(offset));
     if (written < 0 && errno != EINTR) return fail(Code::io, errno_text(errno));
     if (written > 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
-      at += static_cast<std::uint64_t>(written);
+      offset += static_cast<std::uint64_t>(written);
     }
   }
   return {};
@@ -73,36 +73,36 @@ Result<void> HashedFile::finish() {
 
 Result<ArtifactFile> ArtifactFile::create(const std::string& path, const Redactor* redactor) {
   ArtifactFile file;
-  MJ_CHECK(file.raw_.create(path));
+  MJ_CHECK(file.raw_file_.create(path));
   if (redactor == nullptr || redactor->finds_nothing()) return file;
   file.redaction_ = std::make_unique<Redaction>(*redactor);
-  file.clean_ = std::make_unique<HashedFile>();
-  MJ_CHECK(file.clean_->create(path + ".text"));
+  file.redacted_file_ = std::make_unique<HashedFile>();
+  MJ_CHECK(file.redacted_file_->create(path + ".text"));
   return file;
 }
 
 Result<void> ArtifactFile::write(std::string_view bytes) {
-  if (!watch_.feed(bytes) && clean_) {
-    (void)::unlink(clean_->path().c_str());  // if this fails, the file is deleted with its folder
-    clean_.reset();
+  if (!text_detector_.feed(bytes) && redacted_file_) {
+    (void)::unlink(redacted_file_->path().c_str());  // if this fails, the file is deleted with its folder
+    redacted_file_.reset();
     redaction_.reset();
   }
-  MJ_CHECK(raw_.write(bytes));
-  if (clean_) MJ_CHECK(clean_->write(redaction_->feed(bytes)));
+  MJ_CHECK(raw_file_.write(bytes));
+  if (redacted_file_) MJ_CHECK(redacted_file_->write(redaction_->feed(bytes)));
   return {};
 }
 
-Result<WholeFile> ArtifactFile::finish() {
-  const bool text = watch_.finish();
-  if (clean_ && text) {
-    MJ_CHECK(clean_->write(redaction_->finish()));
-    MJ_CHECK(clean_->finish());
-    (void)::unlink(raw_.path().c_str());
-    return WholeFile{clean_->path(), clean_->hash(), clean_->bytes(), true, false};
+Result<CompleteFile> ArtifactFile::finish() {
+  const bool is_text = text_detector_.finish();
+  if (redacted_file_ && is_text) {
+    MJ_CHECK(redacted_file_->write(redaction_->finish()));
+    MJ_CHECK(redacted_file_->finish());
+    (void)::unlink(raw_file_.path().c_str());
+    return CompleteFile{redacted_file_->path(), redacted_file_->hash(), redacted_file_->bytes(), true, false};
   }
-  if (clean_) (void)::unlink(clean_->path().c_str());
-  MJ_CHECK(raw_.finish());
-  return WholeFile{raw_.path(), raw_.hash(), raw_.bytes(), text, false};
+  if (redacted_file_) (void)::unlink(redacted_file_->path().c_str());
+  MJ_CHECK(raw_file_.finish());
+  return CompleteFile{raw_file_.path(), raw_file_.hash(), raw_file_.bytes(), is_text, false};
 }
 
 }  // namespace mycojobs

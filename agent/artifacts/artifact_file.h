@@ -1,4 +1,4 @@
-// One artifact while it is received: in pieces, with a total size that is not known before the end.
+// Writes one artifact that is received in pieces, with a total size that is not known before the end. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ namespace mycojobs {
 class TextDetector {
  public:
   bool feed(std::string_view bytes);  // Returns false from the first invalid byte on.
-  bool finish() const { return text_ && cut_.empty(); }
+  bool finish() const { return is_text_ && incomplete_character_.empty(); }
 
  private:
-  bool text_ = true;
-  std::string cut_;  // incomplete character at the end of the last piece
+  bool is_text_ = true;
+  std::string incomplete_character_;  // incomplete character at the end of the last piece
 };
 
 // A file of mode 0600 that is written in pieces and hashed at the same time. Blocks of zeros become holes, so that a
@@ -43,31 +43,35 @@ class HashedFile {
   bool has_hole_ = false;
 };
 
-struct WholeFile {
+// A complete artifact in a temporary file.
+struct CompleteFile {
   std::string path, sha256;
   std::uint64_t bytes = 0;
-  bool text = false;
+  bool is_text = false;
   bool executable = false;
 };
 
 // Writes an artifact. While the bytes are text, two files are written: the bytes as received, and the text without
-// secrets. The end decides which one is kept, since the bytes of a binary file must not change.
+// secrets. finish() selects one of them, since the bytes of a binary file must not change.
 class ArtifactFile {
  public:
   // A null redactor means that there are no secrets. The redactor must outlive this object.
   static Result<ArtifactFile> create(const std::string& path, const Redactor* redactor);
   Result<void> write(std::string_view bytes);
-  // Returns how many bytes the redacted text is longer than the received text.
-  std::uint64_t grown() const { return clean_ && clean_->bytes() > raw_.bytes() ? clean_->bytes() - raw_.bytes() : 0; }
-  Result<WholeFile> finish();  // Deletes the file that is not needed. REQUIRES: called once.
+  // Returns the number of bytes by which the redacted text is longer than the received text, or 0.
+  std::uint64_t redaction_growth() const {
+    return redacted_file_ && redacted_file_->bytes() > raw_file_.bytes() ? redacted_file_->bytes() - raw_file_.bytes()
+                                                                         : 0;
+  }
+  Result<CompleteFile> finish();  // Deletes the file that is not needed. REQUIRES: called once.
 
  private:
   ArtifactFile() = default;
 
-  TextDetector watch_;
-  HashedFile raw_;
+  TextDetector text_detector_;
+  HashedFile raw_file_;
   std::unique_ptr<Redaction> redaction_;  // null for binary files and without secrets
-  std::unique_ptr<HashedFile> clean_;
+  std::unique_ptr<HashedFile> redacted_file_;
 };
 
 }  // namespace mycojobs

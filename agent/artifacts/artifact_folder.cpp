@@ -18,9 +18,9 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::string_view kLockEnding = ".lock";
+constexpr std::string_view kLockSuffix = ".lock";
 
-Result<void> make_folder(const std::string& path) {
+Result<void> create_folder(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
   return fail(Code::io, path + ": " + errno_text(errno));
 }
@@ -35,21 +35,22 @@ bool has_name(int fd) {
 void remove_spool(const std::string& path) {
   std::error_code deferred_to_next_check;
   std::filesystem::remove_all(path, deferred_to_next_check);
-  (void)::unlink((path + std::string(kLockEnding)).c_str());
+  (void)::unlink((path + std::string(kLockSuffix)).c_str());
 }
 
 }  // namespace
 
-std::string ArtifactFolder::job(const std::string& store, const std::string& job_key) const {
+std::string ArtifactFolder::job_folder(const std::string& store, const std::string& job_key) const {
   return store_folder(store) + '/' + job_folder_name(job_key);
 }
 
-Result<void> ArtifactFolder::make(const std::string& store) const {
+Result<void> ArtifactFolder::create(const std::string& store) const {
   std::error_code error;
   std::filesystem::create_directories(state_dir_, error);
   if (error) return fail(Code::io, state_dir_ + ": " + errno_text(error.value()));
-  for (const auto& each : {state_dir_ + "/contexts", path_, objects(), spool(), path_ + "/jobs", store_folder(store)})
-    MJ_CHECK(make_folder(each));
+  for (const auto& folder :
+       {state_dir_ + "/contexts", path_, objects_folder(), spool_folder(), path_ + "/jobs", store_folder(store)})
+    MJ_CHECK(create_folder(folder));
   return {};
 }
 
@@ -58,14 +59,14 @@ std::optional<Fd> ArtifactFolder::lock(bool exclusive, int wait_ms) const {
 }
 
 std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms) {
-  constexpr int kPauseMs = 5;
+  constexpr int kPollIntervalMs = 5;
   Fd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return std::nullopt;
-  for (int waited = 0;; waited += kPauseMs) {
+  for (int waited_ms = 0;; waited_ms += kPollIntervalMs) {
     if (::flock(fd.get(), (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0) return fd;
     if (errno != EWOULDBLOCK && errno != EINTR) return std::nullopt;
-    if (waited >= wait_ms) return std::nullopt;
-    ::poll(nullptr, 0, kPauseMs);
+    if (waited_ms >= wait_ms) return std::nullopt;
+    ::poll(nullptr, 0, kPollIntervalMs);
   }
 }
 
@@ -75,7 +76,7 @@ std::string job_folder_name(const std::string& job_key) {
   return name;
 }
 
-std::string job_key_of_folder(const std::string& name) {
+std::string parse_job_folder_name(const std::string& name) {
   const std::size_t dot = name.find('.');
   std::uint64_t caller = 0;
   std::uint64_t id = 0;
@@ -86,15 +87,15 @@ std::string job_key_of_folder(const std::string& name) {
 }
 
 Result<Spool> Spool::make(const std::string& folder) {
-  for (int tries = 0; tries < 10; ++tries) {
+  for (int attempts = 0; attempts < 10; ++attempts) {
     const std::string path = folder + '/' + random_hex(12);
-    const std::string lock_path = path + std::string(kLockEnding);
+    const std::string lock_path = path + std::string(kLockSuffix);
     Fd lock(::open(lock_path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!lock) return fail(Code::io, lock_path + ": " + errno_text(errno));
-    // Between the two calls another agent can take the file for the file of a dead run and delete it.
+    // Between the two calls another agent can delete the lock file, since no process holds the lock.
     if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 || !has_name(lock.get())) continue;
     Spool spool(path, std::move(lock));
-    MJ_CHECK(make_folder(path));
+    MJ_CHECK(create_folder(path));
     return spool;
   }
   return fail(Code::io, folder + ": other users can delete files there");
@@ -104,17 +105,17 @@ Spool::~Spool() {
   if (!path_.empty()) remove_spool(path_);
 }
 
-void remove_dead_spools(const std::string& folder) {
+void remove_orphaned_spools(const std::string& folder) {
   std::vector<std::string> locks;
-  std::error_code gone;
-  for (std::filesystem::directory_iterator entry(folder, gone), end; !gone && entry != end; entry.increment(gone)) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     std::string path = entry->path().string();
-    if (path.ends_with(kLockEnding)) locks.push_back(std::move(path));
+    if (path.ends_with(kLockSuffix)) locks.push_back(std::move(path));
   }
   for (std::string& path : locks) {
     const Fd lock(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0 || !has_name(lock.get())) continue;
-    path.resize(path.size() - kLockEnding.size());
+    path.resize(path.size() - kLockSuffix.size());
     remove_spool(path);
   }
 }

@@ -1,4 +1,4 @@
-// The folders and locks of artifacts (artifacts/job_artifacts.h has their layout). Several agents may share them.
+// The folders and locks of artifacts (artifacts/job_artifacts.h describes the layout). Several agents may share them.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,12 @@ class ArtifactFolder {
   ArtifactFolder(const std::string& state_dir, Id context)
       : state_dir_(state_dir), path_(state_dir + "/contexts/" + std::to_string(context)) {}
   const std::string& path() const { return path_; }
-  std::string objects() const { return path_ + "/objects"; }
-  std::string spool() const { return path_ + "/spool"; }
+  std::string objects_folder() const { return path_ + "/objects"; }
+  std::string spool_folder() const { return path_ + "/spool"; }
   std::string store_folder(const std::string& store) const { return path_ + "/jobs/" + store; }
-  std::string job(const std::string& store, const std::string& job_key) const;
+  std::string job_folder(const std::string& store, const std::string& job_key) const;
   // Creates all folders with mode 0700. Error `io`.
-  Result<void> make(const std::string& store) const;
+  Result<void> create(const std::string& store) const;
   // Returns no lock if another process holds a conflicting one for longer than wait_ms, or the folder does not exist.
   std::optional<Fd> lock(bool exclusive, int wait_ms) const;
 
@@ -31,13 +31,13 @@ class ArtifactFolder {
 // Locks any file, which is created if needed. Returns no lock as ArtifactFolder::lock() does.
 std::optional<Fd> lock_file(const std::string& path, bool exclusive, int wait_ms);
 
-// Converts between the key of a job (job:12:2001) and the name of its folder (12.2001). Empty for an invalid key or
-// name.
+// Converts between the key of a job (job:12:2001) and the name of its folder (12.2001). An invalid folder name gives an
+// empty key.
 std::string job_folder_name(const std::string& job_key);
-std::string job_key_of_folder(const std::string& name);
+std::string parse_job_folder_name(const std::string& name);
 
-// The temporary files of a run. They are deleted by the destructor, or by the next agent after a crash
-// (remove_dead_spools()).
+// The folder with the temporary files of a run. They are deleted by the destructor, or by the next agent after a crash
+// (remove_orphaned_spools()).
 class Spool {
  public:
   static Result<Spool> make(const std::string& folder);
@@ -51,6 +51,7 @@ class Spool {
   std::string path_;
   Fd lock_;
 };
-void remove_dead_spools(const std::string& folder);
+// Deletes spools whose lock no process holds.
+void remove_orphaned_spools(const std::string& folder);
 
 }  // namespace mycojobs

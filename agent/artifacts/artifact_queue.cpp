@@ -5,70 +5,70 @@
 namespace mycojobs {
 namespace {
 
-// Cost of a step in addition to its bytes, so that many small steps are not cheap.
-constexpr std::size_t kStepCost = 64;
+// Size of a step in addition to its text, so that many small steps fill the queue too.
+constexpr std::size_t kStepOverheadBytes = 64;
 
 }  // namespace
 
 bool ArtifactQueue::open(const std::string& name, bool executable) {
-  add({executable ? Step::Kind::executable : Step::Kind::open, name});
+  add_step({executable ? Step::Kind::executable : Step::Kind::open, name});
   return true;
 }
 
-void ArtifactQueue::write(std::string_view bytes) { add({Step::Kind::write, std::string(bytes)}); }
+void ArtifactQueue::write(std::string_view bytes) { add_step({Step::Kind::write, std::string(bytes)}); }
 
-void ArtifactQueue::close() { add({Step::Kind::close}); }
+void ArtifactQueue::close() { add_step({Step::Kind::close}); }
 
-void ArtifactQueue::report_dropped(const DroppedArtifact& dropped) { add({Step::Kind::dropped, {}, dropped}); }
+void ArtifactQueue::report_dropped(const DroppedArtifact& dropped) { add_step({Step::Kind::dropped, {}, dropped}); }
 
-void ArtifactQueue::add(Step step) {
-  untouched_ = false;
-  const std::size_t cost = kStepCost + step.text.size() + step.dropped.name.size();
-  step_bytes_ += cost;
-  waiting_bytes_ += cost;
+void ArtifactQueue::add_step(Step step) {
+  is_unused_ = false;
+  const std::size_t bytes = kStepOverheadBytes + step.text.size() + step.dropped.name.size();
+  step_bytes_ += bytes;
+  queued_bytes_ += bytes;
   steps_.push_back(std::move(step));
 }
 
-void ArtifactQueue::take(const std::vector<Step>& steps, RunArtifacts& disk) {
+void ArtifactQueue::apply_steps(const std::vector<Step>& steps, RunArtifacts& run_artifacts) {
   for (const Step& step : steps) {
     switch (step.kind) {
       case Step::Kind::open:
       case Step::Kind::executable:
-        // `disk` ignores the bytes of an artifact that it has refused.
-        (void)disk.open(step.text, step.kind == Step::Kind::executable);
+        // After a refusal, run_artifacts ignores the bytes of the artifact.
+        (void)run_artifacts.open(step.text, step.kind == Step::Kind::executable);
         break;
       case Step::Kind::write:
-        disk.write(step.text);
+        run_artifacts.write(step.text);
         break;
       case Step::Kind::close:
-        disk.close();
+        run_artifacts.close();
         break;
       case Step::Kind::dropped:
-        disk.report_dropped(step.dropped);
+        run_artifacts.report_dropped(step.dropped);
         break;
     }
   }
 }
 
-std::optional<std::function<ArtifactQueue::WriteResult()>> ArtifactQueue::next() {
-  if (steps_.empty() || writing_) return std::nullopt;
-  writing_ = true;
-  return [disk = disk_, steps = std::exchange(steps_, {}), bytes = std::exchange(step_bytes_, 0)] {
-    take(steps, *disk);
-    return WriteResult{bytes, disk->take_notes()};
+std::optional<std::function<ArtifactQueue::WriteResult()>> ArtifactQueue::pop_write_task() {
+  if (steps_.empty() || is_writing_) return std::nullopt;
+  is_writing_ = true;
+  return [run_artifacts = run_artifacts_, steps = std::exchange(steps_, {}), bytes = std::exchange(step_bytes_, 0)] {
+    apply_steps(steps, *run_artifacts);
+    return WriteResult{bytes, run_artifacts->consume_notes()};
   };
 }
 
-void ArtifactQueue::done(const WriteResult& written) {
-  writing_ = false;
-  waiting_bytes_ -= written.bytes;
+void ArtifactQueue::on_write_done(const WriteResult& written) {
+  is_writing_ = false;
+  queued_bytes_ -= written.bytes;
 }
 
-std::function<ArtifactQueue::StoreResult()> ArtifactQueue::finish() {
-  return [disk = disk_, steps = std::exchange(steps_, {})] {
-    take(steps, *disk);
-    std::string artifacts = disk->finish();
-    return StoreResult{std::move(artifacts), disk->take_notes(), disk->dropped()};
+std::function<ArtifactQueue::StoreResult()> ArtifactQueue::make_store_task() {
+  return [run_artifacts = run_artifacts_, steps = std::exchange(steps_, {})] {
+    apply_steps(steps, *run_artifacts);
+    std::string artifacts = run_artifacts->finish();
+    return StoreResult{std::move(artifacts), run_artifacts->consume_notes(), run_artifacts->dropped()};
   };
 }
 

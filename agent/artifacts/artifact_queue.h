@@ -2,11 +2,12 @@
 // with a server that hangs). So the thread that receives the bytes only queues them, and the thread for the disk
 // (worker/runs/strands.h) writes them.
 //
-//   conversation --open, write, close--> ArtifactQueue --next(), finish()--> work on the disk's lane --> RunArtifacts
-//                                            ^                                   |
-//                                            '------------ done() <--------------'
+//   conversation --open, write, close--> ArtifactQueue --pop_write_task(), make_store_task()--> strand of the disk -->
+//   RunArtifacts
+//                                            ^                                                     |
+//                                            '------------------ on_write_done() <-----------------'
 //
-// Not thread-safe, except for the functions that next() and finish() return: they run on the thread for the disk, one
+// Not thread-safe, except for the returned functions: they run on the thread for the disk, one
 // after the other in the order in which they were returned.
 #pragma once
 
@@ -25,38 +26,43 @@ namespace mycojobs {
 
 class ArtifactQueue final : public ArtifactSink {
  public:
-  static constexpr std::size_t kMaxBytes = 256U << 10;  // queued bytes of a run; a single larger piece is accepted
+  // Limit for the queued bytes of a run. A single larger piece is accepted.
+  static constexpr std::size_t kMaxQueuedBytes = 256U << 10;
 
   struct WriteResult {
     std::size_t bytes = 0;           // number of bytes that left the queue
     std::vector<std::string> notes;  // lines for the log of the job
   };
   struct StoreResult {
-    std::string artifacts;  // RunArtifacts::finish()
+    std::string artifacts;  // result of RunArtifacts::finish()
     std::vector<std::string> notes = {};
     std::vector<DroppedArtifact> dropped = {};
   };
 
-  // From the first next() on, only the returned functions use `disk`.
-  explicit ArtifactQueue(std::unique_ptr<RunArtifacts> disk) : disk_(std::move(disk)) {}
+  // From the first pop_write_task() on, only the returned functions use run_artifacts.
+  explicit ArtifactQueue(std::unique_ptr<RunArtifacts> run_artifacts) : run_artifacts_(std::move(run_artifacts)) {}
 
-  void set_redactor(std::shared_ptr<const Redactor> redactor) { disk_->keep_out(std::move(redactor)); }
-  // Accepts every artifact. A refusal is found when the artifact is written, and results in a note.
+  void set_redactor(std::shared_ptr<const Redactor> redactor) { run_artifacts_->set_redactor(std::move(redactor)); }
+  // Accepts every artifact. If the artifact is rejected later, on the thread for the disk, a note is added.
   bool open(const std::string& name, bool executable) override;
   void write(std::string_view bytes) override;
   void close() override;
   void report_dropped(const DroppedArtifact&) override;
 
-  bool is_untouched() const { return untouched_; }              // No artifact was received, so finish() is not needed.
-  bool is_full() const { return waiting_bytes_ >= kMaxBytes; }  // The caller should pause until done().
-  // Returns a function that writes the queued pieces. Returns no value if nothing is queued, or the previous function
-  // has not been reported by done().
-  std::optional<std::function<WriteResult()>> next();
-  void done(const WriteResult&);
-  // Returns a function that writes the rest and stores the complete artifacts. REQUIRES: called once, as the last call.
-  std::function<StoreResult()> finish();
-  // Replaces finish(): the temporary files are deleted when the returned pointer is released.
-  std::shared_ptr<void> abort_write() { return std::move(disk_); }
+  // Returns true if no artifact was received, so that make_store_task() is not needed.
+  bool is_unused() const { return is_unused_; }
+  // Returns true if the caller should pause until on_write_done().
+  bool is_full() const { return queued_bytes_ >= kMaxQueuedBytes; }
+  // Returns a function that writes the queued pieces. Returns no value if nothing is queued, or the result of the
+  // previous function was not passed to on_write_done().
+  std::optional<std::function<WriteResult()>> pop_write_task();
+  void on_write_done(const WriteResult&);
+  // Returns a function that writes the queued pieces and stores the complete artifacts. REQUIRES: called once, as the
+  // last call.
+  std::function<StoreResult()> make_store_task();
+  // Drops all artifacts instead of make_store_task(). The temporary files are deleted when the returned pointer is
+  // released, which can block.
+  std::shared_ptr<void> discard() { return std::move(run_artifacts_); }
 
  private:
   struct Step {
@@ -64,14 +70,14 @@ class ArtifactQueue final : public ArtifactSink {
     std::string text = {};
     DroppedArtifact dropped = {};
   };
-  void add(Step);
-  static void take(const std::vector<Step>&, RunArtifacts& disk);
+  void add_step(Step);
+  static void apply_steps(const std::vector<Step>&, RunArtifacts& run_artifacts);
 
-  std::shared_ptr<RunArtifacts> disk_;
+  std::shared_ptr<RunArtifacts> run_artifacts_;
   std::vector<Step> steps_;
-  std::size_t step_bytes_ = 0;     // bytes in steps_
-  std::size_t waiting_bytes_ = 0;  // bytes in steps_ and bytes that are being written
-  bool untouched_ = true, writing_ = false;
+  std::size_t step_bytes_ = 0;    // bytes in steps_
+  std::size_t queued_bytes_ = 0;  // bytes in steps_ and bytes that are being written
+  bool is_unused_ = true, is_writing_ = false;
 };
 
 }  // namespace mycojobs

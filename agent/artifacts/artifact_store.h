@@ -1,10 +1,10 @@
 // Artifact files on this host, for their transfer between coordinators. The sending side reads the files of a job in
 // pieces. The receiving side assembles the pieces and passes complete files to a job.
 //
-//   expect() --> add(), add(), ... --hash matches--> complete --retain_files()--> files of a job
+//   reserve_files() --> add_piece(), add_piece(), ... --hash matches--> complete --retain_files()--> files of a job
 //
-// A parcel contains the files of one message. The bytes of all parcels are limited per host and per sender. Space for
-// all files of a parcel is reserved at once, so that a started transfer can complete. Thread-safe.
+// A bundle contains the files of one message. The bytes of all bundles are limited per host and per sender. Space for
+// all files of a bundle is reserved at once, so that a started transfer can complete. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,18 @@ struct FileContent {
   std::uint64_t bytes = 0;
 };
 
-// Plain file names. Each sender, identified by its key, has a share of the space.
+// Files of one job.
+struct JobFiles {
+  std::string job_key;
+  std::vector<FileContent> files;
+};
+
+// Identifies a bundle. Both fields must be valid as parts of a file name. The sender is a public key.
 struct InboundBundleId {
   std::string name, sender;
 };
-inline constexpr const char* kIncomingLimit = "message.max_incoming_bytes";
-// Minimum accounted size of a file and of a parcel, because many small files also cost disk space.
+inline constexpr const char* kIncomingBytesSetting = "message.max_incoming_bytes";
+// Minimum accounted size of a file and of a bundle, because many small files also cost disk space.
 inline constexpr std::uint64_t kMinAccountedFileBytes = 4U << 10, kMinAccountedBundleBytes = 256U << 10;
 inline std::uint64_t accounted_bytes(std::uint64_t file_bytes) {
   return file_bytes < kMinAccountedFileBytes ? kMinAccountedFileBytes : file_bytes;
@@ -39,42 +45,45 @@ class ArtifactStore {
  public:
   virtual ~ArtifactStore() = default;
 
-  // Reads from a file that the job has stored here. Error not_found: the file is not on this host or has another size.
-  virtual Result<std::string> read(RecordStore&, Id context, const std::string& job_key, const FileContent&,
-                                   std::uint64_t offset, std::size_t max) = 0;
-  // Returns true if all files are on this host.
-  virtual Result<bool> has(RecordStore&, Id context, const std::string& job_key, const std::vector<FileContent>&) = 0;
+  // Reads a piece of a file that the job has stored on this host. Error not_found: the file is not on this host or has
+  // another size.
+  virtual Result<std::string> read_file(RecordStore&, Id context, const std::string& job_key, const FileContent&,
+                                        std::uint64_t offset, std::size_t max_bytes) = 0;
+  // Returns whether all files are on this host.
+  virtual Result<bool> has_files(RecordStore&, Id context, const std::string& job_key,
+                                 const std::vector<FileContent>&) = 0;
 
-  // Returns the number of received bytes; equal to the size if the file is complete; nullopt if no space is reserved.
-  virtual std::optional<std::uint64_t> is_complete(Id context, const InboundBundleId&, const FileContent&) const = 0;
+  // Returns the number of received bytes, which is the size if the file is complete, or no value if no space is
+  // reserved.
+  virtual std::optional<std::uint64_t> received_bytes(Id context, const InboundBundleId&, const FileContent&) const = 0;
   // Reserves space for each file that has none. Errors: unavailable (there is no free space now), too_large (the files
-  // exceed the share of one sender).
-  virtual Result<void> expect(RecordStore&, Id context, const InboundBundleId&, const std::vector<FileContent>&) = 0;
-  virtual std::uint64_t share() const = 0;
-  // Adds a piece and returns the new value of is_complete(). A repeated piece, or a piece after a gap, changes nothing.
-  // Errors: not_found (no space is reserved), invalid (the file is too long, or complete with another hash; its
-  // transfer restarts).
-  virtual Result<std::uint64_t> add(Id context, const InboundBundleId&, const FileContent&, std::uint64_t offset,
-                                    std::string_view piece) = 0;
+  // exceed sender_limit()).
+  virtual Result<void> reserve_files(RecordStore&, Id context, const InboundBundleId&,
+                                     const std::vector<FileContent>&) = 0;
+  // Returns the maximum number of bytes in all bundles of one sender.
+  virtual std::uint64_t sender_limit() const = 0;
+  // Adds a piece and returns the new value of received_bytes(). A repeated piece, or a piece after a gap, changes
+  // nothing. Errors: not_found (no space is reserved), invalid (the file is too long, or complete with another hash;
+  // its transfer restarts).
+  virtual Result<std::uint64_t> add_piece(Id context, const InboundBundleId&, const FileContent&, std::uint64_t offset,
+                                          std::string_view piece) = 0;
 
-  // Protects files from sweep() while it exists. The caller keeps it until the records name the files' jobs.
+  // Protects files from clean_up() while the object exists. The caller destroys it after the records of the jobs that
+  // own the files are stored.
   class RetainedFiles {
    public:
     virtual ~RetainedFiles() = default;
   };
-  struct ForJob {
-    std::string job_key;
-    std::vector<FileContent> files;
-  };
-  // Error not_found: a file is incomplete or missing.
+  // Links the files into the folders of the jobs. Error not_found: a file is incomplete or missing.
   virtual Result<std::unique_ptr<RetainedFiles>> retain_files(RecordStore&, Id context, const InboundBundleId&,
-                                                              const std::vector<ForJob>& to) = 0;
-  virtual void drop(Id context, const InboundBundleId&) = 0;
+                                                              const std::vector<JobFiles>& job_files) = 0;
+  // Deletes the files of the bundle. Files of jobs are not affected.
+  virtual void remove_bundle(Id context, const InboundBundleId&) = 0;
 
-  // Deletes parcels of all contexts that were not used for an hour, and files without a job, a bounded number in each
-  // call. Returns the time until more work exists, in ms; an earlier call is cheap. Errors: of the store. May block on
-  // disk I/O, so call it on a background thread.
-  virtual Result<std::uint64_t> sweep(RecordStore&, Id context) = 0;
+  // Deletes bundles of all contexts that were not modified for an hour, and files of the context without a job, a
+  // bounded number in each call. Returns the time until more work exists, in ms; an earlier call is cheap. Errors: of
+  // the store. May block on disk I/O, so call it on a background thread.
+  virtual Result<std::uint64_t> clean_up(RecordStore&, Id context) = 0;
 };
 
 }  // namespace mycojobs

@@ -26,20 +26,20 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kUsageLockWaitMs = 2000;
-constexpr std::uint64_t kAccountedBlock = 4096;
-constexpr std::string_view kCountPrefix = "usage-";
+constexpr std::uint64_t kAccountedBlockBytes = 4096;
+constexpr std::string_view kUsagePrefix = "usage-";
 
 std::optional<std::string> read_usage_file(const std::string& path) {
   const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!fd) return std::nullopt;
   std::string text;
-  std::array<char, 16384> some{};
+  std::array<char, 16384> buffer{};
   while (true) {
-    const ssize_t got = ::read(fd.get(), some.data(), some.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return std::nullopt;
-    if (got == 0) return text;
-    text.append(some.data(), static_cast<std::size_t>(got));
+    const ssize_t size = ::read(fd.get(), buffer.data(), buffer.size());
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0) return std::nullopt;
+    if (size == 0) return text;
+    text.append(buffer.data(), static_cast<std::size_t>(size));
   }
 }
 
@@ -52,191 +52,194 @@ std::optional<ArtifactUsage::Count> parse_count(std::string_view text) {
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
     if (first) {
-      if (!parse_u64(line, count.changes)) return std::nullopt;
+      if (!parse_u64(line, count.last_change)) return std::nullopt;
       continue;
     }
-    const std::size_t blank = line.find(' '), second = line.find(' ', blank + 1);
+    const std::size_t first_space = line.find(' '), second_space = line.find(' ', first_space + 1);
     std::uint64_t caller = 0;
-    ArtifactUsage::CallerCount of_caller;
-    if (blank == std::string_view::npos || second == std::string_view::npos ||
-        !parse_u64(line.substr(0, blank), caller) ||
-        !parse_u64(line.substr(blank + 1, second - blank - 1), of_caller.bytes) ||
-        !parse_u64(line.substr(second + 1), of_caller.change) || caller > UINT32_MAX)
+    ArtifactUsage::CallerCount caller_count;
+    if (first_space == std::string_view::npos || second_space == std::string_view::npos ||
+        !parse_u64(line.substr(0, first_space), caller) ||
+        !parse_u64(line.substr(first_space + 1, second_space - first_space - 1), caller_count.bytes) ||
+        !parse_u64(line.substr(second_space + 1), caller_count.last_change) || caller > UINT32_MAX)
       return std::nullopt;
-    count.callers[static_cast<Id>(caller)] = of_caller;
+    count.callers[static_cast<Id>(caller)] = caller_count;
   }
   return count;
 }
 
-std::uint64_t sum_of(const ArtifactUsage::Count& count) {
+std::uint64_t sum_bytes(const ArtifactUsage::Count& count) {
   return std::accumulate(count.callers.begin(), count.callers.end(), std::uint64_t{0},
-                         [](std::uint64_t sum, const auto& each) { return sum + each.second.bytes; });
+                         [](std::uint64_t sum, const auto& entry) { return sum + entry.second.bytes; });
 }
 
 }  // namespace
 
 std::uint64_t accounted_artifact_bytes(std::uint64_t bytes) {
-  return (std::max<std::uint64_t>(bytes, 1) + kAccountedBlock - 1) / kAccountedBlock * kAccountedBlock;
+  return (std::max<std::uint64_t>(bytes, 1) + kAccountedBlockBytes - 1) / kAccountedBlockBytes * kAccountedBlockBytes;
 }
 
-Id caller_of_folder(const std::string& name) {
-  const std::string job_key = job_key_of_folder(name);
-  return job_key.empty() ? 0 : caller_of_job(job_key);
+Id parse_folder_caller(const std::string& name) {
+  const std::string job_key = parse_job_folder_name(name);
+  return job_key.empty() ? 0 : parse_job_caller(job_key);
 }
 
-std::uint64_t space_of_folder(const std::string& path) {
-  std::uint64_t room = 0;
-  std::error_code gone;
-  for (fs::directory_iterator entry(path, gone), end; !gone && entry != end; entry.increment(gone)) {
+std::uint64_t measure_folder(const std::string& path) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error)) {
     struct stat info {};
     if (::lstat(entry->path().c_str(), &info) == 0 && S_ISREG(info.st_mode))
-      room += accounted_artifact_bytes(static_cast<std::uint64_t>(info.st_size));
+      bytes += accounted_artifact_bytes(static_cast<std::uint64_t>(info.st_size));
   }
-  return room;
+  return bytes;
 }
 
 ArtifactUsage::ArtifactUsage(ArtifactFolder folder, const std::string& store_name)
     : folder_(std::move(folder)),
       store_name_(store_name),
-      path_(folder_.path() + '/' + std::string(kCountPrefix) + store_name) {}
+      path_(folder_.path() + '/' + std::string(kUsagePrefix) + store_name) {}
 
 Result<Fd> ArtifactUsage::lock() const {
-  auto locked = lock_file(path_ + ".lock", true, kUsageLockWaitMs);
-  if (!locked) return fail(Code::io, path_ + ".lock is held by another process, or cannot be made");
-  return std::move(*locked);
+  auto lock_fd = lock_file(path_ + ".lock", true, kUsageLockWaitMs);
+  if (!lock_fd) return fail(Code::io, path_ + ".lock is held by another process, or cannot be made");
+  return std::move(*lock_fd);
 }
 
-Result<ArtifactUsage::Count> ArtifactUsage::load() const {
+Result<ArtifactUsage::Count> ArtifactUsage::load_count() const {
   const auto text = read_usage_file(path_);
   if (!text && errno != ENOENT) return fail(Code::io, path_ + ": " + errno_text(errno));
   if (text && !text->empty()) {
     if (auto count = parse_count(*text)) return std::move(*count);
   }
-  Count counted = count_folders();
-  MJ_CHECK(save(counted));
-  return counted;
+  Count measured = measure_folders();
+  MJ_CHECK(save_count(measured));
+  return measured;
 }
 
-ArtifactUsage::Count ArtifactUsage::count_folders() const {
+ArtifactUsage::Count ArtifactUsage::measure_folders() const {
   Count count;
-  count.changes = unix_us();  // greater than all numbers of a file that was lost
-  std::error_code gone;
-  for (fs::directory_iterator entry(folder_.store_folder(store_name_), gone), end; !gone && entry != end;
-       entry.increment(gone)) {
-    const Id caller = caller_of_folder(entry->path().filename().string());
+  count.last_change = unix_us();  // greater than all change numbers of a previous file
+  std::error_code error;
+  for (fs::directory_iterator entry(folder_.store_folder(store_name_), error), end; !error && entry != end;
+       entry.increment(error)) {
+    const Id caller = parse_folder_caller(entry->path().filename().string());
     if (caller == 0) continue;
-    if (const std::uint64_t room = space_of_folder(entry->path().string()); room > 0) {
-      count.callers[caller].bytes += room;
-      count.callers[caller].change = count.changes;
+    if (const std::uint64_t bytes = measure_folder(entry->path().string()); bytes > 0) {
+      count.callers[caller].bytes += bytes;
+      count.callers[caller].last_change = count.last_change;
     }
   }
   return count;
 }
 
-Result<void> ArtifactUsage::save(const Count& count) const {
-  std::string text = std::to_string(count.changes) + '\n';
-  for (const auto& [caller, each] : count.callers)
-    text += std::to_string(caller) + ' ' + std::to_string(each.bytes) + ' ' + std::to_string(each.change) + '\n';
-  const std::string fresh = path_ + ".new";
-  Fd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!fd) return fail(Code::io, fresh + ": " + errno_text(errno));
-  for (std::string_view left = text; !left.empty();) {
-    const ssize_t written = ::write(fd.get(), left.data(), left.size());
-    if (written < 0 && errno != EINTR) return fail(Code::io, fresh + ": " + errno_text(errno));
-    if (written > 0) left.remove_prefix(static_cast<std::size_t>(written));
+Result<void> ArtifactUsage::save_count(const Count& count) const {
+  std::string text = std::to_string(count.last_change) + '\n';
+  for (const auto& [caller, caller_count] : count.callers)
+    text += std::to_string(caller) + ' ' + std::to_string(caller_count.bytes) + ' ' +
+            std::to_string(caller_count.last_change) + '\n';
+  const std::string temporary_path = path_ + ".new";
+  Fd fd(::open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return fail(Code::io, temporary_path + ": " + errno_text(errno));
+  for (std::string_view remaining = text; !remaining.empty();) {
+    const ssize_t written = ::write(fd.get(), remaining.data(), remaining.size());
+    if (written < 0 && errno != EINTR) return fail(Code::io, temporary_path + ": " + errno_text(errno));
+    if (written > 0) remaining.remove_prefix(static_cast<std::size_t>(written));
   }
-  if (::rename(fresh.c_str(), path_.c_str()) != 0) return fail(Code::io, path_ + ": " + errno_text(errno));
+  if (::rename(temporary_path.c_str(), path_.c_str()) != 0) return fail(Code::io, path_ + ": " + errno_text(errno));
   return {};
 }
 
-Result<std::vector<ArtifactUsage::Fit>> ArtifactUsage::reserve(Id caller, const std::vector<std::uint64_t>& sizes,
-                                                               const ArtifactQuota& quota) const {
-  const auto locked = lock();
-  if (!locked) return tl::unexpected<Error>(locked.error());
-  MJ_TRY(count, load());
-  std::uint64_t own = count.bytes_of(caller);
-  std::uint64_t all = sum_of(count);
-  const std::uint64_t share =
+Result<std::vector<ArtifactUsage::QuotaResult>> ArtifactUsage::reserve(Id caller,
+                                                                       const std::vector<std::uint64_t>& sizes,
+                                                                       const ArtifactQuota& quota) const {
+  const auto lock_fd = lock();
+  if (!lock_fd) return tl::unexpected<Error>(lock_fd.error());
+  MJ_TRY(count, load_count());
+  std::uint64_t caller_bytes = count.get_bytes(caller);
+  std::uint64_t total_bytes = sum_bytes(count);
+  const std::uint64_t caller_share =
       quota.caller_bytes > 0 ? std::min(quota.caller_bytes, quota.context_bytes) : quota.context_bytes;
-  std::vector<Fit> fits;
+  std::vector<QuotaResult> results;
   bool changed = false;
   for (const std::uint64_t size : sizes) {
-    const std::uint64_t room = accounted_artifact_bytes(size);
+    const std::uint64_t bytes = accounted_artifact_bytes(size);
     // In a full context a caller with few artifacts is still accepted, so that other callers cannot lock it out.
-    const bool is_small = own + room <= share / 16;
-    if (quota.caller_bytes > 0 && own + room > quota.caller_bytes) {
-      fits.push_back(Fit::caller_full);
-    } else if (quota.context_bytes > 0 && all + room > quota.context_bytes && !is_small) {
-      fits.push_back(Fit::context_full);
+    const bool is_small = caller_bytes + bytes <= caller_share / 16;
+    if (quota.caller_bytes > 0 && caller_bytes + bytes > quota.caller_bytes) {
+      results.push_back(QuotaResult::caller_full);
+    } else if (quota.context_bytes > 0 && total_bytes + bytes > quota.context_bytes && !is_small) {
+      results.push_back(QuotaResult::context_full);
     } else {
-      fits.push_back(Fit::fits);
-      own += room;
-      all += room;
+      results.push_back(QuotaResult::accepted);
+      caller_bytes += bytes;
+      total_bytes += bytes;
       changed = true;
     }
   }
   if (changed) {
-    count.callers[caller] = {own, ++count.changes};
-    MJ_CHECK(save(count));
+    count.callers[caller] = {caller_bytes, ++count.last_change};
+    MJ_CHECK(save_count(count));
   }
-  return fits;
+  return results;
 }
 
-Result<ArtifactUsage::Change> ArtifactUsage::release_bytes(Id caller, std::uint64_t room) const {
-  if (room == 0) return Change{};
-  const auto locked = lock();
-  if (!locked) return tl::unexpected<Error>(locked.error());
-  MJ_TRY(count, load());
-  CallerCount& own = count.callers[caller];
-  const Change change{own.change, ++count.changes};
-  own = {own.bytes - std::min(own.bytes, room), change.now};
-  MJ_CHECK(save(count));
+Result<ArtifactUsage::CountChange> ArtifactUsage::release_bytes(Id caller, std::uint64_t bytes) const {
+  if (bytes == 0) return CountChange{};
+  const auto lock_fd = lock();
+  if (!lock_fd) return tl::unexpected<Error>(lock_fd.error());
+  MJ_TRY(count, load_count());
+  CallerCount& caller_count = count.callers[caller];
+  const CountChange change{caller_count.last_change, ++count.last_change};
+  caller_count = {caller_count.bytes - std::min(caller_count.bytes, bytes), change.current};
+  MJ_CHECK(save_count(count));
   return change;
 }
 
 Result<ArtifactUsage::Count> ArtifactUsage::read() const {
-  const auto locked = lock();
-  if (!locked) return tl::unexpected<Error>(locked.error());
-  return load();
+  const auto lock_fd = lock();
+  if (!lock_fd) return tl::unexpected<Error>(lock_fd.error());
+  return load_count();
 }
 
-// A caller without bytes stays in the file until no recount can arrive that began before its last change.
-Result<void> ArtifactUsage::correct(const Recount& recount) const {
-  const auto locked = lock();
-  if (!locked) return tl::unexpected<Error>(locked.error());
-  MJ_TRY(count, load());
-  const auto before = count.callers;
-  // The last change of a caller without an entry is unknown.
+// The entry of a caller without bytes is kept until all recounts that began before its last change are applied.
+Result<void> ArtifactUsage::apply_recount(const Recount& recount) const {
+  const auto lock_fd = lock();
+  if (!lock_fd) return tl::unexpected<Error>(lock_fd.error());
+  MJ_TRY(count, load_count());
+  const auto previous_callers = count.callers;
+  // The last change of a caller without an entry is unknown, so an entry is added only if nothing has changed at all.
   for (const auto& [caller, bytes] : recount.bytes) {
-    if (count.changes == recount.since) count.callers.try_emplace(caller);
+    if (count.last_change == recount.start_change) count.callers.try_emplace(caller);
   }
-  for (auto each = count.callers.begin(); each != count.callers.end();) {
-    auto& [caller, of_caller] = *each;
-    const auto own = recount.own_changes.find(caller);
+  for (auto entry = count.callers.begin(); entry != count.callers.end();) {
+    auto& [caller, caller_count] = *entry;
+    const auto included_change = recount.included_changes.find(caller);
     const bool is_unchanged =
-        of_caller.change <= recount.since || (own != recount.own_changes.end() && own->second == of_caller.change);
-    const auto counted = recount.bytes.find(caller);
-    const std::uint64_t bytes = counted == recount.bytes.end() ? 0 : counted->second;
-    if (is_unchanged && of_caller.bytes != bytes) of_caller = {bytes, count.changes + 1};
-    const bool is_over = is_unchanged && of_caller.bytes == 0;
-    each = is_over ? count.callers.erase(each) : std::next(each);
+        caller_count.last_change <= recount.start_change ||
+        (included_change != recount.included_changes.end() && included_change->second == caller_count.last_change);
+    const auto measured = recount.bytes.find(caller);
+    const std::uint64_t bytes = measured == recount.bytes.end() ? 0 : measured->second;
+    if (is_unchanged && caller_count.bytes != bytes) caller_count = {bytes, count.last_change + 1};
+    const bool is_obsolete = is_unchanged && caller_count.bytes == 0;
+    entry = is_obsolete ? count.callers.erase(entry) : std::next(entry);
   }
-  if (count.callers == before) return {};
-  ++count.changes;
-  return save(count);
+  if (count.callers == previous_callers) return {};
+  ++count.last_change;
+  return save_count(count);
 }
 
-ArtifactTotals artifact_totals(const std::string& state_dir, Id context) {
+ArtifactTotals read_artifact_totals(const std::string& state_dir, Id context) {
   BytesByCaller callers;
-  std::error_code gone;
+  std::error_code error;
   const std::string folder = ArtifactFolder(state_dir, context).path();
-  for (fs::directory_iterator entry(folder, gone), end; !gone && entry != end; entry.increment(gone)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
-    if (!name.starts_with(kCountPrefix) || name.find('.') != std::string::npos) continue;
+    if (!name.starts_with(kUsagePrefix) || name.find('.') != std::string::npos) continue;
     const auto text = read_usage_file(entry->path().string());
     const auto count = text ? parse_count(*text) : std::nullopt;
     if (!count) continue;
-    for (const auto& [caller, each] : count->callers) callers[caller] += each.bytes;
+    for (const auto& [caller, caller_count] : count->callers) callers[caller] += caller_count.bytes;
   }
   ArtifactTotals totals;
   for (const auto& [caller, bytes] : callers) {

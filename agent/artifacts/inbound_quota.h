@@ -15,27 +15,28 @@ namespace mycojobs {
 
 class InboundQuota {
  public:
-  InboundQuota(std::string state_dir, std::uint64_t max) : state_dir_(std::move(state_dir)), most_(max) {}
+  InboundQuota(std::string state_dir, std::uint64_t max_bytes)
+      : state_dir_(std::move(state_dir)), max_bytes_(max_bytes) {}
 
   static std::string folder_name(const InboundBundleId&);
   static std::string file_name(const FileContent&);  // name of a complete file; incomplete files have a suffix
 
-  std::uint64_t sender_limit() const { return most_ / 4; }  // limit of one sender in bytes
-  // Checks that there is space for these files, which do not exist yet. The returned lock keeps out other senders until
-  // the caller has created the files. Errors: unavailable, too_large; both name the setting.
+  std::uint64_t sender_limit() const { return max_bytes_ / 4; }  // limit of one sender in bytes
+  // Checks that there is space for these files, which do not exist yet. The returned lock blocks other calls until the
+  // caller has created the files and releases it. Errors: unavailable, too_large; both name the setting.
   Result<Fd> reserve_space(Id context, const InboundBundleId&, const std::vector<FileContent>&) const;
-  // Deletes files that were not modified for an hour, also those of contexts that are no longer served.
+  // Deletes bundles that were not modified for an hour, also in contexts that are no longer served.
   void delete_expired() const;
 
  private:
   struct Usage {
-    std::uint64_t all = 0, of_sender = 0;
-    std::uint64_t of_bundle = 0;  // number of files of the parcel
+    std::uint64_t total_bytes = 0, sender_bytes = 0;
+    std::uint64_t bundle_bytes = 0;  // bytes of the files of the bundle, without the minimum for a bundle
   };
-  Result<Usage> count(Id context, const InboundBundleId&) const;
+  Result<Usage> measure_usage(Id context, const InboundBundleId&) const;
 
   const std::string state_dir_;
-  const std::uint64_t most_;
+  const std::uint64_t max_bytes_;
 };
 
 }  // namespace mycojobs

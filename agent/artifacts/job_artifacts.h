@@ -1,16 +1,16 @@
-// The artifacts of jobs, which are kept on this host in <state_dir>/contexts/<context>/
+// The artifacts of jobs. This host stores them in <state_dir>/contexts/<context>/
 //
-//   objects/<sha256>                          the content, once for all jobs that left the same content
+//   objects/<sha256>                          the content, once for all jobs that stored the same content
 //   jobs/<store>/<caller>.<job>/<sha256>      a hard link for each job that has the content; an object with one name
 //                                             belongs to no job
 //   spool/<run>/, spool/<run>.lock            files of a run that has not ended; the run holds the lock
 //   usage-<store>, usage-<store>.lock         space of the artifacts of each caller (artifacts/artifact_usage.h)
 //   lock                                      shared: creation of links; exclusive: deletion of files
 //
-// Artifacts are kept as long as the record of their job (artifacts/artifact_sweep.h). Several stores can share a
-// folder, and the record of a job in one store says nothing about the job with the same key in another store; therefore
-// <store> is part of the path (artifact_store_name()). Text is stored after redaction. Folders have mode 0700, files
-// 0600. Nothing is synced: after a loss of power a file may be damaged, which a reader detects by its hash.
+// Artifacts are stored as long as the record of their job exists (artifacts/artifact_cleanup.h). Several stores can
+// share a folder, and the record of a job in one store says nothing about the job with the same key in another store;
+// therefore <store> is part of the path (artifact_store_name()). Text is stored after redaction. Folders have mode
+// 0700, files 0600. Nothing is synced: after a loss of power a file may be damaged, which a reader detects by its hash.
 #pragma once
 
 #include <cstdint>
@@ -38,39 +38,39 @@ std::string object_path(const std::string& state_dir, Id context, const std::str
 std::vector<std::string> artifact_folders(const std::string& state_dir, Id context, const std::string& job_key,
                                           const std::vector<std::string>& store_names);
 // Returns the artifacts that a field of a record lists; none if the text is unreadable or empty. `path` is in one of
-// the job's own folders, and the file need not exist: a client that can write the record must not get a file of another
-// job by its hash.
+// the job's own folders, and the file need not exist: a client that can write the record must not get access to a file
+// of another job by its hash.
 std::vector<StoredArtifact> read_artifacts(const std::string& json, const std::vector<std::string>& folders);
 
-// Makes a complete file an object, and links the object into the folder of the job. REQUIRES: the caller holds the lock
-// of the folder (artifacts/artifact_folder.h).
-Result<void> keep_artifact(const WholeFile&, const std::string& object, const std::string& of_the_job);
+// Moves a complete file to the objects, if they do not have its content, and links the object at link_path in the
+// folder of the job. REQUIRES: the caller holds the lock of the folder (artifacts/artifact_folder.h).
+Result<void> link_artifact(const CompleteFile&, const std::string& object_path, const std::string& link_path);
 
-// Returns the name of this store among the stores that keep artifacts on a host. The first caller generates the name
+// Returns the name of this store among the stores that have artifacts on this host. The first caller generates the name
 // and saves it in the store. Errors: those of Store::load.
 Result<std::string> artifact_store_name(RecordStore&, Id context);
-// Returns all names of the store. Two callers that are first at the same time generate two names.
+// Returns all names of the store. There are several names if two callers generated one at the same time.
 Result<std::vector<std::string>> artifact_store_names(RecordStore&, Id context);
 
-// The artifacts of one run on the disk. Each call can block (artifacts/artifact_queue.h). Only finish() keeps
-// artifacts; after a crash of the agent, ArtifactSweep deletes the files.
+// The artifacts of one run on the disk. Each call can block (artifacts/artifact_queue.h). Only finish() stores
+// artifacts; after a crash of the agent, ArtifactCleanup deletes the files.
 class RunArtifacts : public ArtifactSink {
  public:
   // Sets the redactor; null: there are no secrets. REQUIRES: called before the first byte.
-  virtual void keep_out(std::shared_ptr<const Redactor>) = 0;
-  // Removes and returns new lines for the log of the job: which artifacts were not kept, and why.
-  virtual std::vector<std::string> take_notes() = 0;
+  virtual void set_redactor(std::shared_ptr<const Redactor>) = 0;
+  // Removes and returns new lines for the log of the job: which artifacts were not stored, with the reasons.
+  virtual std::vector<std::string> consume_notes() = 0;
   // Stores the complete artifacts after the run has ended, and drops incomplete ones. Returns a JSON object name ->
   // {sha256, bytes, text, executable (only if true)}, or "" without artifacts. Waits for the lock of the folder. Can
   // add notes.
   virtual std::string finish() = 0;
-  // Returns the artifacts that were dropped so far; after finish() these are all.
+  // Returns the artifacts that were dropped so far. The list is complete after finish().
   virtual std::vector<DroppedArtifact> dropped() const = 0;
 };
 
 // Creates the sink for one run of a job. Returns null if state_dir is empty: artifacts are then ignored. store_name:
 // artifact_store_name(); empty: the name is unknown, and every artifact is dropped. No file is created before the first
-// artifact arrives; if that fails, there is a note. Files that exceed the quota are dropped by finish().
+// artifact arrives; if that fails, a note is added. Files that exceed the quota are dropped by finish().
 std::unique_ptr<RunArtifacts> make_run_artifacts(const std::string& state_dir, Id context,
                                                  const std::string& store_name, const std::string& job_key,
                                                  std::uint64_t max_bytes, ArtifactQuota quota = {});

@@ -1,8 +1,7 @@
-// The implementation of ArtifactStore on the folders of artifacts/job_artifacts.h, with one more folder for received
-// files:
+// The implementation of ArtifactStore on the folders of artifacts/job_artifacts.h, with a folder for received files:
 //
-//   incoming/<parcel>.<sender>/<sha256>.<bytes>.part    incomplete file
-//   incoming/<parcel>.<sender>/<sha256>.<bytes>         complete file with a verified hash
+//   incoming/<bundle>.<sender>/<sha256>.<bytes>.part    incomplete file
+//   incoming/<bundle>.<sender>/<sha256>.<bytes>         complete file with a verified hash
 #pragma once
 
 #include <cstdint>
@@ -14,9 +13,9 @@
 
 namespace mycojobs {
 
-// Returns null if state_dir is empty. sweep_every_ms: see ArtifactSweep. max_incoming: maximum number of bytes in the
-// incoming/ folders of all contexts (artifacts/inbound_quota.h). The clock must outlive the store.
+// Returns null if state_dir is empty. cleanup_interval_ms: see ArtifactCleanup. max_incoming: maximum number of bytes
+// in the incoming/ folders of all contexts (artifacts/inbound_quota.h). The clock must outlive the store.
 std::shared_ptr<ArtifactStore> make_artifact_store(const std::string& state_dir, const Clock&,
-                                                   std::uint64_t sweep_every_ms, std::uint64_t max_incoming);
+                                                   std::uint64_t cleanup_interval_ms, std::uint64_t max_incoming);
 
 }  // namespace mycojobs

@@ -27,35 +27,37 @@ std::optional<std::string> read_part(int file, std::uint64_t offset, std::size_t
   return text;
 }
 
-constexpr std::size_t aligned(std::size_t size, std::size_t to) { return (size + to - 1) / to * to; }
+constexpr std::size_t align_up(std::size_t size, std::size_t alignment) {
+  return (size + alignment - 1) / alignment * alignment;
+}
 
 // Searches one segment of notes.
-std::optional<std::string> find_in(std::string_view notes, std::size_t align, std::string_view owner,
-                                   std::uint32_t type) {
+std::optional<std::string> find_note(std::string_view notes, std::size_t align, std::string_view owner,
+                                     std::uint32_t type) {
   Elf64_Nhdr header;
   while (notes.size() >= sizeof header) {
     std::memcpy(&header, notes.data(), sizeof header);
-    const std::size_t name = sizeof header, text = name + aligned(header.n_namesz, align);
+    const std::size_t name = sizeof header, text = name + align_up(header.n_namesz, align);
     if (header.n_namesz > notes.size() || header.n_descsz > notes.size() || text + header.n_descsz > notes.size())
       return std::nullopt;
     const std::string_view its_owner = notes.substr(name, header.n_namesz);
     if (header.n_type == type && its_owner.substr(0, its_owner.find('\0')) == owner)
       return std::string(notes.substr(text, header.n_descsz));
-    notes.remove_prefix(std::min(notes.size(), text + aligned(header.n_descsz, align)));
+    notes.remove_prefix(std::min(notes.size(), text + align_up(header.n_descsz, align)));
   }
   return std::nullopt;
 }
 
-std::optional<std::string> note_of(const std::string& path, std::string_view owner, std::uint32_t type) {
+std::optional<std::string> read_note(const std::string& path, std::string_view owner, std::uint32_t type) {
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file) return std::nullopt;
   const auto head = read_part(file.get(), 0, sizeof(Elf64_Ehdr));
   Elf64_Ehdr elf;
   if (!head) return std::nullopt;
   std::memcpy(&elf, head->data(), sizeof elf);
-  const bool ours = std::memcmp(elf.e_ident, ELFMAG, SELFMAG) == 0 && elf.e_ident[EI_CLASS] == ELFCLASS64 &&
-                    elf.e_phentsize == sizeof(Elf64_Phdr) && elf.e_phnum <= kMaxHeaders;
-  if (!ours) return std::nullopt;
+  const bool is_native_elf = std::memcmp(elf.e_ident, ELFMAG, SELFMAG) == 0 && elf.e_ident[EI_CLASS] == ELFCLASS64 &&
+                             elf.e_phentsize == sizeof(Elf64_Phdr) && elf.e_phnum <= kMaxHeaders;
+  if (!is_native_elf) return std::nullopt;
   const auto table = read_part(file.get(), elf.e_phoff, elf.e_phnum * sizeof(Elf64_Phdr));
   if (!table) return std::nullopt;
   for (std::size_t i = 0; i < elf.e_phnum; ++i) {
@@ -64,18 +66,18 @@ std::optional<std::string> note_of(const std::string& path, std::string_view own
     if (segment.p_type != PT_NOTE || segment.p_filesz > kMaxNotes) continue;
     const auto notes = read_part(file.get(), segment.p_offset, segment.p_filesz);
     if (!notes) continue;
-    auto found = find_in(*notes, segment.p_align == 8 ? 8 : 4, owner, type);
+    auto found = find_note(*notes, segment.p_align == 8 ? 8 : 4, owner, type);
     if (found) return found;
   }
   return std::nullopt;
 }
 
-std::string name_of(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
 
 std::string build_id(const std::string& path) {
-  const auto bytes = note_of(path, "GNU", NT_GNU_BUILD_ID);
+  const auto bytes = read_note(path, "GNU", NT_GNU_BUILD_ID);
   std::string hex;
   for (const char byte : bytes.value_or("")) {
     constexpr char kDigits[] = "0123456789abcdef";
@@ -87,28 +89,28 @@ std::string build_id(const std::string& path) {
 
 Build installed_build(const std::string& program) {
   Build build{.program = program, .linked = false, .why_not = {}, .files = {}};
-  const auto note = note_of(program, kOwner, kLinkedNote);
+  const auto note = read_note(program, kOwner, kLinkedNote);
   if (!note) return build;
   build.linked = true;
-  std::string other;
+  std::string other_program;
   std::istringstream lines(*note);
-  for (std::string word, rest; lines >> word && std::getline(lines >> std::ws, rest);) {
-    if (word == "else") {
-      other = rest;
-    } else if (word == "never") {
-      build.why_not = rest;
+  for (std::string keyword, value; lines >> keyword && std::getline(lines >> std::ws, value);) {
+    if (keyword == "else") {
+      other_program = value;
+    } else if (keyword == "never") {
+      build.why_not = value;
     } else {
-      build.files.push_back(rest);
-      const std::string installed = build_id(rest);
-      if (installed == word || !build.why_not.empty()) continue;
-      build.why_not = name_of(rest) + (installed.empty() ? " is not installed, or has no build-id"
-                                                         : " is another build than the one that was linked in");
+      build.files.push_back(value);
+      const std::string installed = build_id(value);
+      if (installed == keyword || !build.why_not.empty()) continue;
+      build.why_not = file_name(value) + (installed.empty() ? " is not installed, or has no build-id"
+                                                            : " is another build than the one that was linked in");
     }
   }
   if (build.why_not.empty() && build.files.empty()) build.why_not = "its note with the linked libraries cannot be read";
   if (build.why_not.empty()) return build;
   build.linked = false;
-  if (!other.empty()) build.program = program.substr(0, program.rfind('/') + 1) + other;
+  if (!other_program.empty()) build.program = program.substr(0, program.rfind('/') + 1) + other_program;
   return build;
 }
 

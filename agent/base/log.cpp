@@ -86,16 +86,16 @@ void write_line(LogLevel level, std::string_view component, std::string_view mes
 // Suppresses repeated lines: a line is written once, then counted, and the count is written every kEvery.
 class RepeatFilter {
  public:
-  void say(LogLevel level, std::string_view component, std::string_view message) {
+  void write(LogLevel level, std::string_view component, std::string_view message) {
     const std::lock_guard lock(mutex_);
     const auto now = std::chrono::steady_clock::now();
-    while (!order_.empty() && order_.front()->second.since + kEvery <= now) report_oldest(now, true);
+    while (!order_.empty() && order_.front()->second.first_at + kEvery <= now) report_oldest(now, true);
     if (order_.size() >= kMaxLines) report_oldest(now, false);
     std::string key = std::to_string(static_cast<int>(level));
     key.append(component).append(1, '\0').append(message);
     const auto [line, fresh] = lines_.try_emplace(std::move(key), Line{level, component.size(), now, 0});
     if (!fresh) {
-      ++line->second.again;
+      ++line->second.repetitions;
       return;
     }
     order_.push_back(line);
@@ -114,27 +114,28 @@ class RepeatFilter {
   struct Line {
     LogLevel level;
     std::size_t component;  // length of the component in the key
-    std::chrono::steady_clock::time_point since;
-    std::uint64_t again;  // number of repetitions since then
+    std::chrono::steady_clock::time_point first_at;
+    std::uint64_t repetitions;  // number of repetitions since then
   };
   using Lines = std::map<std::string, Line>;
 
-  void report_oldest(std::chrono::steady_clock::time_point now, bool keep) {
+  void report_oldest(std::chrono::steady_clock::time_point now, bool keep_line) {
     const auto line = order_.front();
     order_.pop_front();
-    auto& [key, about] = *line;
-    if (about.again > 0) {
+    auto& [key, entry] = *line;
+    if (entry.repetitions > 0) {
       const std::string_view text(key);
-      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - about.since).count();
-      write_line(about.level, text.substr(1, about.component),
-                 fmt::format("{} ({} times more in {} s)", text.substr(2 + about.component), about.again, seconds));
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - entry.first_at).count();
+      write_line(
+          entry.level, text.substr(1, entry.component),
+          fmt::format("{} ({} times more in {} s)", text.substr(2 + entry.component), entry.repetitions, seconds));
     }
-    if (about.again == 0 || !keep) {
+    if (entry.repetitions == 0 || !keep_line) {
       lines_.erase(line);
       return;
     }
-    about.since = now;
-    about.again = 0;
+    entry.first_at = now;
+    entry.repetitions = 0;
     order_.push_back(line);
   }
 
@@ -164,7 +165,7 @@ void init_log(LogLevel level, LogFormat format) {
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
 
 void log_line(LogLevel level, std::string_view component, std::string_view message) {
-  repeats().say(level, component, message);
+  repeats().write(level, component, message);
 }
 
 }  // namespace mycojobs

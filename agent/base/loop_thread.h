@@ -27,11 +27,11 @@ class LoopThread {
  public:
   // name: name of the thread, its first 15 bytes; empty: the name of the creating thread. If no thread can be created,
   // started() returns the error, and run_once() is not called.
-  explicit LoopThread(T& of, const std::string& name = {}) : of_(of) {
+  explicit LoopThread(T& loop, const std::string& name = {}) : loop_(loop) {
     auto thread = start_thread(
-        [&of] {
-          while (!of.stopped()) of.wait_until_due(of.run_once());
-          if constexpr (requires { of.ended(); }) of.ended();
+        [&loop] {
+          while (!loop.stopped()) loop.wait_until_due(loop.run_once());
+          if constexpr (requires { loop.ended(); }) loop.ended();
         },
         name);
     if (thread) {
@@ -46,12 +46,12 @@ class LoopThread {
   [[nodiscard]] const Result<void>& started() const { return started_; }
   void stop() {
     if (!thread_.joinable()) return;
-    of_.stop();
+    loop_.stop();
     thread_.join();
   }
 
  private:
-  T& of_;
+  T& loop_;
   Result<void> started_;
   std::thread thread_;
 };
@@ -83,7 +83,7 @@ class TimedLoop {
   ~TimedLoop() = default;
   void wake() { bell_.wake(); }                 // thread-safe
   int wakeup_fd() const { return bell_.fd(); }  // readable after wake()
-  void clear_wakeup() { bell_.take_all(); }
+  void clear_wakeup() { bell_.consume_all(); }
 
  private:
   Mailbox<int> bell_;

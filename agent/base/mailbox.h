@@ -1,4 +1,4 @@
-// Passes values to a thread that waits on a descriptor. post() is thread-safe; take_all() belongs to the owner.
+// Passes values to a thread that waits on a descriptor. post() is thread-safe; consume_all() belongs to the owner.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -30,7 +30,7 @@ class Mailbox {
     if (first) wake();
   }
   // Returns all values posted so far, oldest first. Does not wait.
-  std::deque<T> take_all() {
+  std::deque<T> consume_all() {
     std::uint64_t count = 0;
     (void)!::read(event_.get(), &count, sizeof count);
     std::lock_guard lock(mutex_);
@@ -41,8 +41,8 @@ class Mailbox {
     return values_.empty();
   }
   void wake() {
-    const std::uint64_t one = 1;
-    (void)!::write(event_.get(), &one, sizeof one);
+    const std::uint64_t increment = 1;
+    (void)!::write(event_.get(), &increment, sizeof increment);
   }
   int fd() const { return event_.get(); }  // readable after post() or wake()
 

@@ -21,7 +21,7 @@ std::string variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-std::optional<std::uint64_t> number_in(const std::string& text) {
+std::optional<std::uint64_t> parse_number(const std::string& text) {
   std::uint64_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return {};
@@ -31,14 +31,14 @@ std::optional<std::uint64_t> number_in(const std::string& text) {
 // Source: sd_watchdog_enabled(3). The interval is valid for one process only, not for its children.
 std::optional<std::uint64_t> interval(const std::string& usec, const std::string& pid) {
   if (usec.empty()) return {};
-  const auto every = number_in(usec);
-  if (!every || *every == 0) {
+  const auto interval_us = parse_number(usec);
+  if (!interval_us || *interval_us == 0) {
     log(LogLevel::warn, "worker",
         "WATCHDOG_USEC is \"{}\", no number of microseconds: the watchdog gets no sign of life", usec);
     return {};
   }
-  if (!pid.empty() && number_in(pid) != static_cast<std::uint64_t>(::getpid())) return {};
-  return std::max<std::uint64_t>(*every / 2000, 1);
+  if (!pid.empty() && parse_number(pid) != static_cast<std::uint64_t>(::getpid())) return {};
+  return std::max<std::uint64_t>(*interval_us / 2000, 1);
 }
 
 }  // namespace

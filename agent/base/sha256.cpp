@@ -11,7 +11,7 @@ namespace {
 
 using State = crypto_hash_sha256_state;
 
-State& state_in(unsigned char* room) { return *std::launder(reinterpret_cast<State*>(room)); }
+State& get_state(unsigned char* storage) { return *std::launder(reinterpret_cast<State*>(storage)); }
 
 }  // namespace
 
@@ -21,12 +21,12 @@ Sha256::Sha256() {
 }
 
 void Sha256::update(std::string_view bytes) {
-  crypto_hash_sha256_update(&state_in(state_), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+  crypto_hash_sha256_update(&get_state(state_), reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
 }
 
 std::string Sha256::hex() {
   std::array<unsigned char, crypto_hash_sha256_BYTES> hash{};
-  crypto_hash_sha256_final(&state_in(state_), hash.data());
+  crypto_hash_sha256_final(&get_state(state_), hash.data());
   std::string out;
   for (const unsigned char byte : hash) {
     constexpr const char* kDigits = "0123456789abcdef";

@@ -30,14 +30,14 @@ Result<Child> spawn(const SpawnSpec& spec) {
 
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  for (auto [ours, theirs] : spec.descriptors) posix_spawn_file_actions_adddup2(&actions, ours, theirs);
+  for (auto [source, target] : spec.descriptors) posix_spawn_file_actions_adddup2(&actions, source, target);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  sigset_t all;
+  sigset_t all_signals;
   sigset_t none;
-  sigfillset(&all);
+  sigfillset(&all_signals);
   sigemptyset(&none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setsigdefault(&attributes, &all_signals);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
 
@@ -47,9 +47,9 @@ Result<Child> spawn(const SpawnSpec& spec) {
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) {
-    std::string why = error == EPERM ? ": it cannot be executed, or cannot create a session" : "";
-    if (const ResourceShortage* shortage = find_shortage(error)) why = ": " + describe_shortage(*shortage);
-    return fail(Code::io, "cannot start " + spec.program + ": " + errno_text(error) + why);
+    std::string reason = error == EPERM ? ": it cannot be executed, or cannot create a session" : "";
+    if (const ResourceShortage* shortage = find_shortage(error)) reason = ": " + describe_shortage(*shortage);
+    return fail(Code::io, "cannot start " + spec.program + ": " + errno_text(error) + reason);
   }
   Child child;
   child.pid = pid;

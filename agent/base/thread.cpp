@@ -15,7 +15,7 @@ namespace {
 
 std::atomic<int> shortages_for_tests{0};
 
-tl::unexpected<Error> no_thread(int error) {
+tl::unexpected<Error> thread_error(int error) {
   const ResourceShortage* shortage = find_shortage(error);
   return fail(Code::unavailable,
               "no thread can be started: " + (shortage == nullptr ? errno_text(error) : describe_shortage(*shortage)));
@@ -29,16 +29,16 @@ void name_this_thread(const std::string& name) {
 }  // namespace
 
 Result<std::thread> start_thread(std::function<void()> body, const std::string& name) {
-  if (shortages_for_tests > 0) return no_thread(EAGAIN);
+  if (shortages_for_tests > 0) return thread_error(EAGAIN);
   try {
     return std::thread([body = std::move(body), name] {
       name_this_thread(name);
       body();
     });
   } catch (const std::system_error& error) {
-    return no_thread(error.code().value());
+    return thread_error(error.code().value());
   } catch (const std::bad_alloc&) {
-    return no_thread(ENOMEM);
+    return thread_error(ENOMEM);
   }
 }
 

@@ -20,19 +20,19 @@ inline constexpr int kBugExit = 70, kShortageExit = 71;
 // Writes "mycojobs: a bug: vector::at ..." with one write and returns the exit code. Must be called while an exception
 // is being handled.
 inline int report_uncaught_exception(std::string_view program) noexcept {
-  std::string_view what = "an exception that is none of the library's";
+  std::string_view message = "an exception that is none of the library's";
   const ResourceShortage* shortage = nullptr;
   std::exception_ptr cause = std::current_exception();
   try {
     if (cause) std::rethrow_exception(cause);
-    what = "terminated without an exception";
+    message = "terminated without an exception";
   } catch (const std::bad_alloc&) {
     shortage = find_shortage(ENOMEM);
   } catch (const std::system_error& error) {
     shortage = find_shortage(error.code().value());
-    what = error.what();
+    message = error.what();
   } catch (const std::exception& error) {
-    what = error.what();
+    message = error.what();
   } catch (...) {  // NOLINT(bugprone-empty-catch): named above
   }
   try {
@@ -41,16 +41,16 @@ inline int report_uncaught_exception(std::string_view program) noexcept {
       line += ": " + describe_shortage(*shortage);
     } else {
       line += ": a bug: ";
-      for (char c : what) line += static_cast<unsigned char>(c) < ' ' || c == 0x7f ? '?' : c;
+      for (char c : message) line += static_cast<unsigned char>(c) < ' ' || c == 0x7f ? '?' : c;
       line += "; please report it with what you called";
     }
     line += '\n';
     (void)write_all(STDERR_FILENO, line);
   } catch (...) {  // The line could not be allocated either.
     const ResourceShortage* memory = find_shortage(ENOMEM);
-    for (std::string_view part : {program, std::string_view(": out of "), std::string_view(memory->resource),
+    for (std::string_view text : {program, std::string_view(": out of "), std::string_view(memory->resource),
                                   std::string_view(": "), std::string_view(memory->remedy), std::string_view("\n")})
-      (void)write_all(STDERR_FILENO, part);
+      (void)write_all(STDERR_FILENO, text);
   }
   return shortage != nullptr ? kShortageExit : kBugExit;
 }

@@ -20,34 +20,36 @@ namespace mycojobs {
 class OutputFolder {
  public:
   static Result<OutputFolder> open(const std::string& path);  // creates the folder, but not its parents
-  // name: see is_artifact_name(). Creates subfolders.
+  // Creates a file and its subfolders. name: see is_artifact_name().
   Result<Fd> create(const std::string& name, bool executable) const;
   void remove(const std::string& name) const;  // removes an incomplete file
   const std::string& path() const { return path_; }
 
  private:
   OutputFolder(std::string path, Fd fd) : path_(std::move(path)), fd_(std::move(fd)) {}
-  Result<Fd> parent_of(const std::string& name) const;
+  Result<Fd> open_parent(const std::string& name) const;
   std::string path_;
   Fd fd_;
 };
 
-// Passes the bytes of an artifact on this host to `take` in pieces, and verifies the hash. Errors: not_found (the file
-// is not on this host), io (the file is damaged), and errors of `take`. After an error the passed bytes must not be
-// used.
-Result<void> read_artifact(const StoredArtifact&, const std::function<Result<void>(std::string_view)>& take);
-bool is_on_this_host(const StoredArtifact&);
+// Passes the bytes of an artifact on this host to on_bytes() in pieces, and verifies the hash. Errors: not_found (the
+// file is not on this host), io (the file is damaged), and errors of on_bytes(). After an error the passed bytes must
+// not be used.
+Result<void> read_artifact(const StoredArtifact&, const std::function<Result<void>(std::string_view)>& on_bytes);
+// Returns true if the file of the artifact exists on this host.
+bool is_local_artifact(const StoredArtifact&);
 
-// Copies the whole artifact into the folder, or leaves no file.
+// Copies an artifact into the folder. After an error the folder contains no part of the file.
 Result<void> copy_artifact(const StoredArtifact&, const OutputFolder&);
 
-Result<void> write_out(int fd, std::string_view bytes);
+// Writes all bytes. Error io.
+Result<void> write_to_descriptor(int fd, std::string_view bytes);
 
-// Stores the artifacts of a run directly in a folder.
+// Stores the artifacts of a run directly in a folder, up to max_bytes for all together.
 class FolderSink final : public ArtifactSink {
  public:
-  FolderSink(OutputFolder folder, std::uint64_t max_bytes) : folder_(std::move(folder)), left_(max_bytes) {}
-  ~FolderSink() override { drop(); }
+  FolderSink(OutputFolder folder, std::uint64_t max_bytes) : folder_(std::move(folder)), free_bytes_(max_bytes) {}
+  ~FolderSink() override { remove_incomplete_file(); }
   bool open(const std::string& name, bool executable) override;
   void write(std::string_view bytes) override;
   void close() override;
@@ -56,25 +58,26 @@ class FolderSink final : public ArtifactSink {
     std::string name;
     std::uint64_t bytes = 0;
   };
-  const std::vector<StoredFile>& kept() const { return stored_; }
+  const std::vector<StoredFile>& files() const { return files_; }
   const std::vector<std::string>& notes() const { return notes_; }  // rejected artifacts with the reasons
 
  private:
-  bool refuse(const std::string& why);
-  void drop();
+  // Removes the current file, adds a note and returns false.
+  bool reject(const std::string& reason);
+  void remove_incomplete_file();
 
   OutputFolder folder_;
-  std::uint64_t left_;
-  StoredFile coming_;
+  std::uint64_t free_bytes_;
+  StoredFile current_file_;
   Fd fd_;
-  std::size_t opened_ = 0;
-  std::vector<StoredFile> stored_;
+  std::size_t artifact_count_ = 0;
+  std::vector<StoredFile> files_;
   std::vector<std::string> notes_;
 };
 
-// Examples: "3 B", "1.2 MiB".
-std::string size_text(std::uint64_t bytes);
+// Returns a size for users, such as "3 B" or "1.2 MiB".
+std::string format_size(std::uint64_t bytes);
 // Returns one line for each artifact of a job, up to `max`, and one line with the number of further artifacts.
-std::vector<std::string> artifact_lines(const std::string& record_field, std::size_t max);
+std::vector<std::string> format_artifacts(const std::string& record_field, std::size_t max);
 
 }  // namespace mycojobs

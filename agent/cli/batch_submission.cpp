@@ -16,8 +16,9 @@
 #include "base/errno_text.h"
 #include "base/random.h"
 #include "base/thread.h"
-#include "cli/commands/command_table.h"
+#include "cli/invocation.h"
 #include "cli/job_submission.h"
+#include "cli/request_arguments.h"
 #include "cli/run_service.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
@@ -30,28 +31,29 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kBatchChunk = 256, kBatchChunkBytes = 4U << 20;  // maximum of lines and bytes of one store call
-constexpr std::size_t kMaxInvalidLines = 10;                           // limit of reported lines
-constexpr std::size_t kMaxBatchKey = 230;                              // leaves space for the line number
+constexpr std::size_t kMaxChunkLines = 256, kMaxChunkBytes = 4U << 20;  // maximum of lines and bytes of one store call
+constexpr std::size_t kMaxReportedLines = 10;                           // limit of reported lines
+constexpr std::size_t kMaxBatchKeyBytes = 230;                          // leaves space for the line number
 
 bool is_blank(std::string_view text) { return text.find_first_not_of(" \t\r") == std::string_view::npos; }
 
 std::string line_name(std::uint64_t number) { return "line " + std::to_string(number); }
 
 // Copies the remaining input to an unnamed temporary file.
-Result<std::FILE*> copied(const std::string& name, std::FILE* from) {
-  std::FILE* to = std::tmpfile();
-  if (to == nullptr) return fail(Code::io, name + ": cannot be kept for a second reading: " + errno_text(errno));
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> owner(to, std::fclose);
-  std::string room(65536, '\0');
-  while (std::feof(from) == 0) {  // after end-of-file a terminal must not be read again
-    const std::size_t count = std::fread(room.data(), 1, room.size(), from);
+Result<std::FILE*> copy_to_temporary_file(const std::string& name, std::FILE* source) {
+  std::FILE* copy = std::tmpfile();
+  if (copy == nullptr) return fail(Code::io, name + ": cannot be kept for a second reading: " + errno_text(errno));
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> owner(copy, std::fclose);
+  std::string buffer(65536, '\0');
+  while (std::feof(source) == 0) {  // after end-of-file a terminal must not be read again
+    const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), source);
     if (count == 0) break;
-    if (std::fwrite(room.data(), 1, count, to) != count)
+    if (std::fwrite(buffer.data(), 1, count, copy) != count)
       return fail(Code::io, name + ": cannot be kept for a second reading: " + errno_text(errno));
   }
-  if (std::ferror(from) != 0) return fail(Code::io, name + ": cannot be read: " + errno_text(errno));
-  if (std::fflush(to) != 0) return fail(Code::io, name + ": cannot be kept for a second reading: " + errno_text(errno));
+  if (std::ferror(source) != 0) return fail(Code::io, name + ": cannot be read: " + errno_text(errno));
+  if (std::fflush(copy) != 0)
+    return fail(Code::io, name + ": cannot be kept for a second reading: " + errno_text(errno));
   return owner.release();
 }
 
@@ -59,30 +61,31 @@ Result<std::FILE*> copied(const std::string& name, std::FILE* from) {
 
 BatchFile::BatchFile(std::string name, std::FILE* file) : name_(std::move(name)), file_(file, std::fclose) {}
 
-Result<BatchFile> BatchFile::open(const std::string& file) {
-  const bool input = file == "-";
-  const std::string name = input ? "standard input" : file;
-  const int fd = input ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+Result<BatchFile> BatchFile::open(const std::string& path) {
+  const bool is_standard_input = path == "-";
+  const std::string name = is_standard_input ? "standard input" : path;
+  const int fd =
+      is_standard_input ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 3) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     if (errno == ENOENT) return fail(Code::not_found, name + ": no such file");
     return fail(Code::io, name + ": cannot be read: " + errno_text(errno));
   }
-  BatchFile opened(name, ::fdopen(fd, "rb"));
-  struct stat seen {};
-  if (::fstat(fd, &seen) != 0) return fail(Code::io, name + ": cannot be seen: " + errno_text(errno));
-  if (S_ISDIR(seen.st_mode)) return fail(Code::invalid, name + ": is a folder; give a file with a job a line");
-  if (!S_ISREG(seen.st_mode)) {
+  BatchFile batch(name, ::fdopen(fd, "rb"));
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) return fail(Code::io, name + ": cannot be seen: " + errno_text(errno));
+  if (S_ISDIR(status.st_mode)) return fail(Code::invalid, name + ": is a folder; give a file with a job a line");
+  if (!S_ISREG(status.st_mode)) {
     exit_on_stop_signals();
-    auto copy = copied(name, opened.file_.get());
+    auto temporary_file = copy_to_temporary_file(name, batch.file_.get());
     block_stop_signals();
-    if (!copy) return tl::unexpected<Error>(std::move(copy).error());
-    opened.file_.reset(*copy);
+    if (!temporary_file) return tl::unexpected<Error>(std::move(temporary_file).error());
+    batch.file_.reset(*temporary_file);
   }
-  MJ_CHECK(opened.measure());
-  return opened;
+  MJ_CHECK(batch.read_size());
+  return batch;
 }
 
-Result<void> BatchFile::measure() {
+Result<void> BatchFile::read_size() {
   if (std::fseek(file_.get(), 0, SEEK_END) != 0) return fail(Code::io, name_ + ": " + errno_text(errno));
   bytes_ = static_cast<std::uint64_t>(std::max(0L, std::ftell(file_.get())));
   rewind();
@@ -91,20 +94,20 @@ Result<void> BatchFile::measure() {
 
 void BatchFile::rewind() {
   std::rewind(file_.get());
-  read_ = number_ = 0;
+  position_ = line_number_ = 0;
 }
 
-Result<std::optional<BatchFile::Line>> BatchFile::next() {
+Result<std::optional<BatchFile::Line>> BatchFile::read_line() {
   while (true) {
-    Line line{++number_, {}};
+    Line line{++line_number_, {}};
     int byte = 0;
     while ((byte = ::getc_unlocked(file_.get())) != EOF && byte != '\n') {
-      if (line.text.size() == kMaxBatchLine)
+      if (line.text.size() == kMaxBatchLineBytes)
         return fail(Code::too_large, fmt::format("{} {}: has more than the {} bytes that are allowed", name_,
-                                                 line_name(line.number), kMaxBatchLine));
+                                                 line_name(line.number), kMaxBatchLineBytes));
       line.text.push_back(static_cast<char>(byte));
     }
-    read_ += line.text.size() + 1;
+    position_ += line.text.size() + 1;
     if (byte == EOF && std::ferror(file_.get()) != 0)
       return fail(Code::io, name_ + ": cannot be read: " + errno_text(errno));
     if (byte == EOF && line.text.empty()) return std::optional<Line>();
@@ -112,8 +115,8 @@ Result<std::optional<BatchFile::Line>> BatchFile::next() {
   }
 }
 
-Result<Job> read_batch_line(const std::string& text) {
-  auto object = parse_exact_json(text, kMaxBatchLine, kMaxBatchValues);
+Result<Job> parse_batch_line(const std::string& text) {
+  auto object = parse_exact_json(text, kMaxBatchLineBytes, kMaxBatchLineValues);
   if (!object) {
     Error error = std::move(object).error();
     // The caller adds the number of the line in the batch.
@@ -136,16 +139,18 @@ class BatchSubmission {
       : call_(call),
         file_(std::move(file)),
         caller_(caller),
-        by_(requested_owner(call, caller)),
+        request_context_(make_request_context(call, caller)),
         key_(std::move(key)),
-        progress_(call.parts.clock) {}
+        progress_(call.dependencies.clock) {}
 
-  Result<void> check();  // validates every line
-  Result<void> submit(OpenedStore&);
-  const std::set<std::string>& types() const { return types_; }
-  const std::set<std::string>& types_with_policy() const { return types_with_policy_; }
-  std::uint64_t jobs() const { return jobs_; }
-  std::uint64_t existed() const { return existed_; }
+  // Validates every line. The error lists the invalid lines.
+  Result<void> check();
+  // Submits the jobs chunk by chunk. Errors say how many jobs were submitted. REQUIRES: check() has succeeded.
+  Result<void> submit(StoreSession&);
+  const std::set<std::string>& script_types() const { return script_types_; }
+  const std::set<std::string>& policy_script_types() const { return policy_script_types_; }
+  std::uint64_t line_count() const { return line_count_; }
+  std::uint64_t existing_count() const { return existing_count_; }
 
  private:
   struct Chunk {
@@ -154,78 +159,78 @@ class BatchSubmission {
     std::size_t bytes = 0;
   };
   Result<void> check_line(const BatchFile::Line&);
-  Result<void> check_alone(const Job&, std::uint64_t line);
+  Result<void> check_unique(const Job&, std::uint64_t line);
   Result<Chunk> next_chunk();
-  Result<void> hand_over(OpenedStore&, Chunk&);
-  void answer(const NewJobs&, const Chunk&);
-  tl::unexpected<Error> stopped(Error) const;
+  Result<void> submit_chunk(StoreSession&, Chunk&);
+  void print_keys(const NewJobs&, const Chunk&);
+  tl::unexpected<Error> add_progress(Error) const;
 
   const Invocation& call_;
   BatchFile file_;
   Id caller_;
-  service::RequestContext by_;
+  service::RequestContext request_context_;
   std::string key_;
-  std::set<std::string> types_, types_with_policy_;
+  std::set<std::string> script_types_, policy_script_types_;
   struct FirstUse {
     std::uint64_t line = 0;
     std::size_t content = 0;  // hash of the job
   };
-  std::unordered_map<std::string, FirstUse> seen_;  // ids and keys of the lines
-  std::uint64_t jobs_ = 0, written_ = 0, existed_ = 0, last_line_ = 0;
+  std::unordered_map<std::string, FirstUse> first_uses_;  // ids and keys of the lines
+  std::uint64_t line_count_ = 0, submitted_count_ = 0, existing_count_ = 0, last_line_ = 0;
   ProgressLine progress_;
 };
 
 // Rejects two lines with the same id or key and different jobs, since the second could never be submitted.
-Result<void> BatchSubmission::check_alone(const Job& job, std::uint64_t line) {
+Result<void> BatchSubmission::check_unique(const Job& job, std::uint64_t line) {
   std::vector<std::string> names;
   if (job.id != 0) names.push_back("id: " + std::to_string(job.id));
   if (!job.idempotency_key.empty()) names.push_back("idempotency_key: " + excerpt(job.idempotency_key));
   if (names.empty()) return {};
-  const FirstUse now{line, std::hash<std::string>{}(dump_json(to_json(job)))};
+  const FirstUse use{line, std::hash<std::string>{}(dump_json(to_json(job)))};
   for (const std::string& name : names) {
-    const auto [seen, first] = seen_.emplace(name, now);
-    if (!first && seen->second.content != now.content)
-      return fail(Code::invalid, name + " is on " + line_name(seen->second.line) + " too, with other content");
+    const auto [entry, is_new] = first_uses_.emplace(name, use);
+    if (!is_new && entry->second.content != use.content)
+      return fail(Code::invalid, name + " is on " + line_name(entry->second.line) + " too, with other content");
   }
   return {};
 }
 
 Result<void> BatchSubmission::check_line(const BatchFile::Line& line) {
-  MJ_TRY(job, read_batch_line(line.text));
-  MJ_CHECK(check_alone(job, line.number));
-  MJ_CHECK(service::check_new_job(by_, job, caller_));
-  MJ_CHECK(service::check_policy(by_, job));
-  if (!job.policy.empty()) types_with_policy_.insert(job.script_type);
-  types_.insert(std::move(job.script_type));
+  MJ_TRY(job, parse_batch_line(line.text));
+  MJ_CHECK(check_unique(job, line.number));
+  MJ_CHECK(service::check_new_job(request_context_, job, caller_));
+  MJ_CHECK(service::check_policy(request_context_, job));
+  if (!job.policy.empty()) policy_script_types_.insert(job.script_type);
+  script_types_.insert(std::move(job.script_type));
   return {};
 }
 
 Result<void> BatchSubmission::check() {
-  std::string wrong;
+  std::string problems;
   Code code = Code::invalid;
-  std::size_t count = 0;
-  while (count < kMaxInvalidLines) {
-    MJ_TRY(line, file_.next());
+  std::size_t invalid_count = 0;
+  while (invalid_count < kMaxReportedLines) {
+    MJ_TRY(line, file_.read_line());
     if (!line) break;
-    ++jobs_;
-    if (jobs_ % kBatchChunk == 0) progress_.show("checking lines", file_.read_bytes(), file_.bytes());
-    auto checked = check_line(*line);
-    if (checked) continue;
-    if (count++ == 0) code = checked.error().code;
-    wrong += (wrong.empty() ? "" : "\n") + line_name(line->number) + ": " + checked.error().message;
+    ++line_count_;
+    if (line_count_ % kMaxChunkLines == 0) progress_.show("checking lines", file_.position(), file_.bytes());
+    auto result = check_line(*line);
+    if (result) continue;
+    if (invalid_count++ == 0) code = result.error().code;
+    problems += (problems.empty() ? "" : "\n") + line_name(line->number) + ": " + result.error().message;
   }
-  if (count == kMaxInvalidLines) wrong += "\nthe following lines were not checked";
-  if (count > 0) return fail(code, wrong + "\nno job was submitted");
-  if (jobs_ == 0) return fail(Code::invalid, "no line has a job to submit");
+  if (invalid_count == kMaxReportedLines) problems += "\nthe following lines were not checked";
+  if (invalid_count > 0) return fail(code, problems + "\nno job was submitted");
+  if (line_count_ == 0) return fail(Code::invalid, "no line has a job to submit");
   return {};
 }
 
 Result<BatchSubmission::Chunk> BatchSubmission::next_chunk() {
   Chunk chunk;
-  while (chunk.jobs.size() < kBatchChunk && chunk.bytes < kBatchChunkBytes) {
-    MJ_TRY(line, file_.next());
+  while (chunk.jobs.size() < kMaxChunkLines && chunk.bytes < kMaxChunkBytes) {
+    MJ_TRY(line, file_.read_line());
     if (!line) break;
-    auto job = read_batch_line(line->text);
+    auto job = parse_batch_line(line->text);
     if (!job) return fail(job.error(), line_name(line->number));  // the file has changed since the check
     if (job->id == 0 && job->idempotency_key.empty()) job->idempotency_key = key_ + ':' + std::to_string(line->number);
     chunk.bytes += line->text.size();
@@ -235,65 +240,66 @@ Result<BatchSubmission::Chunk> BatchSubmission::next_chunk() {
   return chunk;
 }
 
-void BatchSubmission::answer(const NewJobs& made, const Chunk& chunk) {
+void BatchSubmission::print_keys(const NewJobs& new_jobs, const Chunk& chunk) {
   std::string text;
-  for (std::size_t i = 0; i < made.jobs.size(); ++i) {
-    const std::string key = redis_key(made.jobs[i]);
-    if (made.existed[i]) ++existed_;
-    text += call_.json ? fmt::format(R"({{"existed":{},"key":"{}","line":{}}})", static_cast<bool>(made.existed[i]),
+  for (std::size_t i = 0; i < new_jobs.jobs.size(); ++i) {
+    const std::string key = redis_key(new_jobs.jobs[i]);
+    if (new_jobs.existed[i]) ++existing_count_;
+    text += call_.json ? fmt::format(R"({{"existed":{},"key":"{}","line":{}}})", static_cast<bool>(new_jobs.existed[i]),
                                      key, chunk.lines[i])
                        : key;
     text += '\n';
   }
   print(text);
-  written_ += made.jobs.size();
-  if (!made.jobs.empty()) last_line_ = chunk.lines[made.jobs.size() - 1];
+  submitted_count_ += new_jobs.jobs.size();
+  if (!new_jobs.jobs.empty()) last_line_ = chunk.lines[new_jobs.jobs.size() - 1];
 }
 
 // Adds the progress of the batch to the error.
-tl::unexpected<Error> BatchSubmission::stopped(Error error) const {
-  const std::string so_far = last_line_ == 0 ? "no job is known to have been submitted"
-                                             : "submitted so far: " + count_with_noun(written_, "job") + ", to line " +
-                                                   std::to_string(last_line_);
-  // A rejected line would be rejected again. It must be kept as an empty line, because line numbers are part of the
-  // keys.
-  const bool can_fix = error.code == Code::invalid || error.code == Code::denied;
+tl::unexpected<Error> BatchSubmission::add_progress(Error error) const {
+  const std::string progress = last_line_ == 0 ? "no job is known to have been submitted"
+                                               : "submitted so far: " + count_with_noun(submitted_count_, "job") +
+                                                     ", to line " + std::to_string(last_line_);
+  // A rejected line would be rejected again. The remedy keeps it as an empty line, because line numbers are part of
+  // the keys.
+  const bool is_fixable = error.code == Code::invalid || error.code == Code::denied;
   error.message +=
-      fmt::format("; {}. {} the same file again with --idempotency-key {} submits the others, and none twice", so_far,
-                  can_fix ? "Put that line right, or leave it empty: then" : "Later", key_);
+      fmt::format("; {}. {} the same file again with --idempotency-key {} submits the others, and none twice", progress,
+                  is_fixable ? "Put that line right, or leave it empty: then" : "Later", key_);
   return tl::unexpected<Error>(std::move(error));
 }
 
-Result<void> BatchSubmission::hand_over(OpenedStore& opened, Chunk& chunk) {
-  NewJobs made;
-  MJ_CHECK(describe_missing_agents(call_, opened, false, [&](Store& store) -> Result<void> {
-    made = {};
-    return service::add_jobs(by_, store, std::nullopt, chunk.jobs, true, made);
+Result<void> BatchSubmission::submit_chunk(StoreSession& session, Chunk& chunk) {
+  NewJobs new_jobs;
+  MJ_CHECK(retry_while_unavailable(call_, session, false, [&](Store& store) -> Result<void> {
+    new_jobs = {};
+    return service::add_jobs(request_context_, store, std::nullopt, chunk.jobs, true, new_jobs);
   }));
-  answer(made, chunk);
-  if (made.refused)
-    return fail(with_original_arguments(call_, made.refused->error), line_name(chunk.lines.at(made.refused->index)));
+  print_keys(new_jobs, chunk);
+  if (new_jobs.rejected)
+    return fail(to_command_line_error(call_, new_jobs.rejected->error),
+                line_name(chunk.lines.at(new_jobs.rejected->index)));
   return {};
 }
 
-Result<void> BatchSubmission::submit(OpenedStore& opened) {
+Result<void> BatchSubmission::submit(StoreSession& session) {
   file_.rewind();
   auto chunk = next_chunk();
   while (true) {
-    if (!chunk) return stopped(std::move(chunk).error());
+    if (!chunk) return add_progress(std::move(chunk).error());
     if (chunk->jobs.empty()) return {};
     // Reads the next lines while Redis processes this chunk, or afterwards if no thread is available. An early return
     // waits for the thread.
-    auto next = run_in_parallel([this] { return next_chunk(); });
-    if (auto handed = hand_over(opened, *chunk); !handed) return stopped(std::move(handed).error());
-    progress_.show("submitting jobs", written_, jobs_);
-    if (next_stop_signal(0) != 0) return stopped({Code::conflict, "stopped by a signal"});
-    chunk = next.get();
+    auto next_result = run_in_parallel([this] { return next_chunk(); });
+    if (auto result = submit_chunk(session, *chunk); !result) return add_progress(std::move(result).error());
+    progress_.show("submitting jobs", submitted_count_, line_count_);
+    if (next_stop_signal(0) != 0) return add_progress({Code::conflict, "stopped by a signal"});
+    chunk = next_result.get();
   }
 }
 
 // Options of a single job must be given in the lines of the batch.
-Result<void> refuse_flags_of_one_script(const Invocation& call) {
+Result<void> reject_job_flags(const Invocation& call) {
   auto flags = submission_flags();
   flags.push_back({"follow", "", ""});
   for (const FlagRow& flag : flags) {
@@ -307,28 +313,28 @@ Result<void> refuse_flags_of_one_script(const Invocation& call) {
 }  // namespace
 
 Result<int> submit_batch(const Invocation& call) {
-  MJ_CHECK(refuse_flags_of_one_script(call));
-  MJ_TRY(caller, id_flag(call, "caller", kDefaultCaller));
-  const bool own_key = !call.has("idempotency-key");
-  const std::string key = own_key ? random_hex(16) : call.get("idempotency-key");
+  MJ_CHECK(reject_job_flags(call));
+  MJ_TRY(caller, parse_id_flag(call, "caller", kDefaultCaller));
+  const bool has_generated_key = !call.has("idempotency-key");
+  const std::string key = has_generated_key ? random_hex(16) : call.get("idempotency-key");
   if (key.empty()) return fail(Code::invalid, "--idempotency-key: is empty");
-  if (key.size() > kMaxBatchKey)
-    return fail(Code::invalid, fmt::format("--idempotency-key: is longer than {} bytes", kMaxBatchKey));
+  if (key.size() > kMaxBatchKeyBytes)
+    return fail(Code::invalid, fmt::format("--idempotency-key: is longer than {} bytes", kMaxBatchKeyBytes));
   MJ_TRY(file, BatchFile::open(call.arguments.at(0)));
   BatchSubmission batch(call, std::move(file), caller, key);
   MJ_CHECK(batch.check());
-  MJ_TRY(opened, open_store(call, false));
-  MJ_CHECK(check_served(call, *opened.store, batch.types()));
-  MJ_CHECK(warn_without_agents(call, *opened.store, batch.types_with_policy()));
+  MJ_TRY(session, open_store(call, false));
+  MJ_CHECK(check_types_are_served(call, *session.store, batch.script_types()));
+  MJ_CHECK(warn_if_no_agent(call, *session.store, batch.policy_script_types()));
   // Printed in advance, because a killed process cannot print it.
-  if (own_key && batch.jobs() > kBatchChunk)
+  if (has_generated_key && batch.line_count() > kMaxChunkLines)
     print_message(
         fmt::format("if this is cut short: the same file with --idempotency-key {} submits what is missing", key));
-  MJ_CHECK(batch.submit(opened));
-  const std::string before =
-      batch.existed() == 0 ? "" : fmt::format("; {} of them had been submitted before", batch.existed());
-  print_message(count_with_noun(batch.jobs(), "job") + before);
-  if (opened.session.embedded)
+  MJ_CHECK(batch.submit(session));
+  const std::string note =
+      batch.existing_count() == 0 ? "" : fmt::format("; {} of them had been submitted before", batch.existing_count());
+  print_message(count_with_noun(batch.line_count(), "job") + note);
+  if (session.services.embedded)
     print_message(
         fmt::format("they wait in {}: `mycojobs dev` or any `mycojobs run` there runs them", call.settings.state_dir));
   return 0;

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/commands/command_table.h"
+#include "cli/invocation.h"
 
 namespace mycojobs {
 
@@ -16,19 +16,19 @@ namespace mycojobs {
 // for a process in the root group (a container), which the launcher handles.
 bool has_delegated_cgroup(std::string_view proc_self_cgroup, const std::filesystem::path& mount, bool is_root);
 
-// Returns the words with systemd-run and its arguments as a prefix. The scope of an ordinary user belongs to the user's
-// manager.
-std::vector<std::string> in_delegated_scope(std::vector<std::string> words, bool is_root);
-// Returns the same as a shell command line.
-std::string typed_in_delegated_scope(const std::vector<std::string>& words, bool is_root);
+// Returns the arguments with systemd-run and its own arguments as a prefix. The scope of an ordinary user belongs to
+// the user's manager.
+std::vector<std::string> prepend_scope_command(std::vector<std::string> arguments, bool is_root);
+// Returns the arguments of prepend_scope_command() as a shell command line.
+std::string format_scope_command(const std::vector<std::string>& arguments, bool is_root);
 
-// Executes this program again, with the same words, in a delegated scope. Does so only if the command starts a sandbox
-// that needs limits, this process has no delegated group, and systemd permits such a scope. Otherwise returns.
+// Executes this program again, with the same arguments, in a delegated scope. Does so only if the command starts a
+// sandbox that needs limits, this process has no delegated group, and systemd permits such a scope. Otherwise returns.
 // REQUIRES: this process has no other threads and no open files.
 void enter_delegated_scope(std::string_view command, const Invocation&, char** argv);
 
 // Returns a hint for an error of a sandbox that lacks a control group: the command to type. Empty: the error has
 // another cause, or this machine was not booted with systemd.
-std::string scope_remedy(const std::string& error, const std::vector<std::string>& words);
+std::string make_scope_remedy(const std::string& error, const std::vector<std::string>& arguments);
 
 }  // namespace mycojobs

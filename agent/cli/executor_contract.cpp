@@ -9,8 +9,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands/sandbox_command.h"
 #include "cli/config/config_file.h"
+#include "cli/local_run.h"
 #include "executors/run_specs.h"
 #include "text/json.h"
 
@@ -28,8 +28,8 @@ struct SampleResult {
   std::map<std::string, std::string> artifacts;
 
   std::string value(const std::string& key) const {
-    const auto found = end.result.find(key);
-    return found == end.result.end() ? "(none)" : found->second;
+    const auto entry = end.result.find(key);
+    return entry == end.result.end() ? "(none)" : entry->second;
   }
   std::string all() const {
     std::string text = out + err + notes + end.error + end.error_info;
@@ -53,197 +53,202 @@ class CollectedArtifacts final : public ArtifactSink {
   std::string name_, bytes_;
 };
 
+// Input of a trial: the job, the requested policy and the limits.
 struct ContractTrial {
   JobFacts facts;
-  PolicyRequest asked;
+  PolicyRequest policy_request;
   std::uint64_t timeout_ms = 60000;
   LocalRunHooks hooks;
 };
 
-// Returns an empty text if the expectation is met.
-std::string expect(bool holds, const std::string& otherwise) { return holds ? "" : otherwise; }
-std::string differs(const std::string& what, const std::string& is, const std::string& should) {
-  return is == should ? "" : what + " is " + is.substr(0, 200) + ", not " + should;
+// Checks of a result. Each returns a description of the problem, or an empty text if the expectation is met.
+std::string expect(bool holds, const std::string& problem) { return holds ? "" : problem; }
+std::string compare(const std::string& subject, const std::string& value, const std::string& expected) {
+  return value == expected ? "" : subject + " is " + value.substr(0, 200) + ", not " + expected;
 }
-std::string finished(const SampleResult& seen) {
-  return differs("the end", seen.end.detail + (seen.end.error.empty() ? "" : " (" + seen.end.error + ")"), "ok");
+std::string check_finished(const SampleResult& result) {
+  return compare("the end", result.end.detail + (result.end.error.empty() ? "" : " (" + result.end.error + ")"), "ok");
 }
-template <class... More>
-std::string first_of(std::string problem, More... more) {
-  if constexpr (sizeof...(more) == 0) {
+// Returns the first text that is not empty.
+template <class... Problems>
+std::string first_problem(std::string problem, Problems... problems) {
+  if constexpr (sizeof...(problems) == 0) {
     return problem;
   } else {
-    return problem.empty() ? first_of(std::move(more)...) : problem;
+    return problem.empty() ? first_problem(std::move(problems)...) : problem;
   }
 }
 
-std::string verify_order(const SampleResult& seen) {
-  std::string wanted;
-  for (int i = 1; i <= 200; ++i) wanted += "line " + std::to_string(i) + "\n";
-  return first_of(finished(seen), expect(seen.out == wanted, "stdout is not the 200 lines in their order"));
+std::string verify_order(const SampleResult& result) {
+  std::string expected;
+  for (int i = 1; i <= 200; ++i) expected += "line " + std::to_string(i) + "\n";
+  return first_problem(check_finished(result),
+                       expect(result.out == expected, "stdout is not the 200 lines in their order"));
 }
 
-std::string verify_result(const SampleResult& seen) {
-  const auto list = parse_json(seen.value("list"));
-  return first_of(finished(seen), differs("result.text", seen.value("text"), "grüße & more"),
-                  differs("result.number", seen.value("number"), "42"),
-                  expect(list && *list == nlohmann::json({1, "two", nullptr}),
-                         "result.list is " + seen.value("list") + ", not the JSON [1,\"two\",null]"));
+std::string verify_result(const SampleResult& result) {
+  const auto list = parse_json(result.value("list"));
+  return first_problem(check_finished(result), compare("result.text", result.value("text"), "grüße & more"),
+                       compare("result.number", result.value("number"), "42"),
+                       expect(list && *list == nlohmann::json({1, "two", nullptr}),
+                              "result.list is " + result.value("list") + ", not the JSON [1,\"two\",null]"));
 }
 
-std::string check_failure(const SampleResult& seen) {
-  const bool kind = seen.end.detail == "exit" || seen.end.detail == "exception";
-  return first_of(
-      expect(seen.end.status == JobStatus::error && kind, "the end is " + seen.end.detail + ", not exit or exception"),
-      expect((seen.end.error + seen.end.error_info).find("it broke") != std::string::npos,
-             "neither error nor error_info says \"it broke\": " + seen.end.error),
-      expect(parse_json(seen.end.error_info).has_value(), "error_info is not JSON"));
+std::string check_failure(const SampleResult& result) {
+  const bool is_expected_kind = result.end.detail == "exit" || result.end.detail == "exception";
+  return first_problem(expect(result.end.status == JobStatus::error && is_expected_kind,
+                              "the end is " + result.end.detail + ", not exit or exception"),
+                       expect((result.end.error + result.end.error_info).find("it broke") != std::string::npos,
+                              "neither error nor error_info says \"it broke\": " + result.end.error),
+                       expect(parse_json(result.end.error_info).has_value(), "error_info is not JSON"));
 }
 
-std::string check_binary(const SampleResult& seen) {
-  return first_of(finished(seen), expect(seen.out.find(std::string("\xff\xfe\x00\x01", 4)) != std::string::npos,
-                                         "stdout does not hold the bytes ff fe 00 01"));
+std::string check_binary(const SampleResult& result) {
+  return first_problem(check_finished(result),
+                       expect(result.out.find(std::string("\xff\xfe\x00\x01", 4)) != std::string::npos,
+                              "stdout does not hold the bytes ff fe 00 01"));
 }
 
-std::string verify_secrets(const SampleResult& seen) {
-  return first_of(finished(seen), differs("result.token", seen.value("token"), kToken),
-                  expect(seen.all().find(kMarker) == std::string::npos,
-                         "the environment of whoever started the sandbox was to be seen"));
+std::string verify_secrets(const SampleResult& result) {
+  return first_problem(check_finished(result), compare("result.token", result.value("token"), kToken),
+                       expect(result.all().find(kMarker) == std::string::npos,
+                              "the environment of whoever started the sandbox was to be seen"));
 }
 
-std::string check_hostile(const SampleResult& seen) {
-  const std::size_t got = seen.out.find("GOT ");
-  return first_of(
-      expect(got == std::string::npos, "the script says: " + seen.out.substr(std::min(got, seen.out.size()), 100)),
-      expect(seen.out.find("TRIED") != std::string::npos, "the script did not say TRIED"));
+std::string check_hostile(const SampleResult& result) {
+  const std::size_t position = result.out.find("GOT ");
+  return first_problem(expect(position == std::string::npos,
+                              "the script says: " + result.out.substr(std::min(position, result.out.size()), 100)),
+                       expect(result.out.find("TRIED") != std::string::npos, "the script did not say TRIED"));
 }
 
-struct Row {
-  ContractCase about;
+std::string check_error(const SampleResult& result) {
+  return first_problem(expect(result.end.status == JobStatus::error, "it finished"),
+                       expect(!result.end.error.empty(), "the error says nothing"));
+}
+
+// A case of the contract: prepare() sets up the trial, check() checks the result of the sample.
+struct ContractRow {
+  ContractCase contract_case;
   void (*prepare)(ContractTrial&);
-  std::string (*judge)(const SampleResult&);
+  std::string (*check)(const SampleResult&);
 };
 
-void nothing(ContractTrial&) {}
+void prepare_nothing(ContractTrial&) {}
 
-const std::vector<Row>& rows() {  // NOLINT(*-function-size)
-  static const std::vector<Row> kRows = {
+const std::vector<ContractRow>& contract_rows() {  // NOLINT(*-function-size)
+  static const std::vector<ContractRow> kRows = {
       {{"environment", "puts the variables GREETING and MYCOJOBS_JOB_ID into result.greeting and result.job"},
        [](ContractTrial& trial) { trial.facts.job.env_vars["GREETING"] = "hellö = world"; },
-       [](const SampleResult& seen) {
-         return first_of(finished(seen), differs("result.greeting", seen.value("greeting"), "hellö = world"),
-                         differs("result.job", seen.value("job"), "2001"));
+       [](const SampleResult& result) {
+         return first_problem(check_finished(result),
+                              compare("result.greeting", result.value("greeting"), "hellö = world"),
+                              compare("result.job", result.value("job"), "2001"));
        }},
       {{"inputs", "puts the value `size` of the input `build` into result.size"},
        [](ContractTrial& trial) {
          trial.facts.inputs["build"] = {.id = 1, .result = {{"size", "42 \"MiB\""}}};
        },
-       [](const SampleResult& seen) {
-         return first_of(finished(seen), differs("result.size", seen.value("size"), "42 \"MiB\""));
+       [](const SampleResult& result) {
+         return first_problem(check_finished(result), compare("result.size", result.value("size"), "42 \"MiB\""));
        }},
       {{"result",
         "sets result.text to \"grüße & more\", result.number to 42, result.list to the list 1, \"two\", null"},
-       nothing,
+       prepare_nothing,
        verify_result},
-      {{"log_order", "prints \"line 1\" to \"line 200\" on stdout"}, nothing, verify_order},
-      {{"failure", "fails as scripts of its language do, saying \"it broke\""}, nothing, check_failure},
-      {{"syntax", "is no program of its language at all"},
-       nothing,
-       [](const SampleResult& seen) {
-         return first_of(expect(seen.end.status == JobStatus::error, "it finished"),
-                         expect(!seen.end.error.empty(), "the error says nothing"));
-       }},
+      {{"log_order", "prints \"line 1\" to \"line 200\" on stdout"}, prepare_nothing, verify_order},
+      {{"failure", "fails as scripts of its language do, saying \"it broke\""}, prepare_nothing, check_failure},
+      {{"syntax", "is no program of its language at all"}, prepare_nothing, check_error},
       {{"timeout", "never ends"},
        [](ContractTrial& trial) { trial.timeout_ms = 1500; },
-       [](const SampleResult& seen) { return differs("the end", seen.end.detail, "timeout"); }},
+       [](const SampleResult& result) { return compare("the end", result.end.detail, "timeout"); }},
       {{"cancel", "prints \"ready\" and never ends"},
-       [](ContractTrial& trial) { trial.hooks.cancel_at = "ready"; },
-       [](const SampleResult& seen) { return differs("the end", seen.end.detail, "cancelled"); }},
+       [](ContractTrial& trial) { trial.hooks.cancel_text = "ready"; },
+       [](const SampleResult& result) { return compare("the end", result.end.detail, "cancelled"); }},
       {{"output", "writes at least 4 MiB to stdout"},
-       [](ContractTrial& trial) { trial.hooks.output_bytes = 1U << 20; },
-       [](const SampleResult& seen) { return differs("the end", seen.end.detail, "output_limit"); }},
-      {{"binary", "writes the bytes ff fe 00 01 to stdout"}, nothing, check_binary},
+       [](ContractTrial& trial) { trial.hooks.max_output_bytes = 1U << 20; },
+       [](const SampleResult& result) { return compare("the end", result.end.detail, "output_limit"); }},
+      {{"binary", "writes the bytes ff fe 00 01 to stdout"}, prepare_nothing, check_binary},
       {{"oversize", "sets result.big to a text of 100,000 letters"},
        [](ContractTrial& trial) { trial.facts.max_result_bytes = 1000; },
-       [](const SampleResult& seen) { return differs("the end", seen.end.detail, "result_too_large"); }},
-      {{"wrong_result", "hands back a result of the wrong shape"},
-       nothing,
-       [](const SampleResult& seen) {
-         return first_of(expect(seen.end.status == JobStatus::error, "it finished"),
-                         expect(!seen.end.error.empty(), "the error says nothing"));
-       }},
+       [](const SampleResult& result) { return compare("the end", result.end.detail, "result_too_large"); }},
+      {{"wrong_result", "hands back a result of the wrong shape"}, prepare_nothing, check_error},
       {{"progress", "says that it is at 0.5, with the text \"half\""},
-       nothing,
-       [](const SampleResult& seen) {
-         return first_of(finished(seen), expect(seen.notes.find("progress 50 %: half") != std::string::npos,
-                                                "its notes are: " + seen.notes));
+       prepare_nothing,
+       [](const SampleResult& result) {
+         return first_problem(
+             check_finished(result),
+             expect(result.notes.find("progress 50 %: half") != std::string::npos, "its notes are: " + result.notes));
        }},
       {{"artifacts", "leaves dir/report.txt in its artifacts, with the text \"a report\\n\""},
-       nothing,
-       [](const SampleResult& seen) {
-         const auto found = seen.artifacts.find("dir/report.txt");
-         return first_of(finished(seen), expect(found != seen.artifacts.end(), "there is no artifact dir/report.txt"),
-                         expect(found == seen.artifacts.end() || found->second == "a report\n",
-                                "the artifact holds something else"));
+       prepare_nothing,
+       [](const SampleResult& result) {
+         const auto artifact = result.artifacts.find("dir/report.txt");
+         return first_problem(check_finished(result),
+                              expect(artifact != result.artifacts.end(), "there is no artifact dir/report.txt"),
+                              expect(artifact == result.artifacts.end() || artifact->second == "a report\n",
+                                     "the artifact holds something else"));
        }},
       {{"secrets",
         "puts the secret `token` into result.token, and prints what it can see: its environment, /proc/*/environ, "
         "/proc/*/cmdline, the files below /job"},
        [](ContractTrial& trial) {
          trial.facts.secrets = {{"token", kToken}};
-         trial.asked.values.secrets = {"token"};
-         trial.asked.named.set(static_cast<std::size_t>(PolicyField::secrets));
+         trial.policy_request.values.secrets = {"token"};
+         trial.policy_request.named.set(static_cast<std::size_t>(PolicyField::secrets));
        },
        verify_secrets},
       {{"hostile",
         "tries to read /etc/shadow, to write below /usr, to signal process 1 and to connect to 1.1.1.1:53; prints "
         "\"GOT "
         "...\" for each that worked, and \"TRIED\" before it ends"},
-       nothing,
+       prepare_nothing,
        check_hostile},
   };
   return kRows;
 }
 
-std::string sample_of(const std::string& folder, std::string_view name) {
+std::string find_sample(const std::string& folder, std::string_view name) {
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    std::error_code gone;
-    if (entry->path().stem() == name && entry->is_regular_file(gone)) return entry->path().string();
+    std::error_code file_error;
+    if (entry->path().stem() == name && entry->is_regular_file(file_error)) return entry->path().string();
   }
   return {};
 }
 
 Result<SampleResult> run_sample(const Executor& executor, Sandbox& sandbox, ContractTrial& trial) {
-  static std::uint64_t next_run = std::uint64_t{1} << 40;  // does not overlap with other runs of the sandbox
-  MJ_TRY(staged, stage_runs(executor, {}, trial.asked, nullptr, trial.timeout_ms));
-  for (RunSpec& spec : staged.specs) spec.context = 1;
-  trial.facts.granted = staged.policy;
-  SampleResult seen;
-  CollectedArtifacts kept(seen.artifacts);
-  MJ_TRY(conversation, executor.begin(trial.facts, &kept));
-  trial.hooks.on_output = [&seen](bool is_err, std::string_view bytes) { (is_err ? seen.err : seen.out) += bytes; };
-  trial.hooks.on_note = [&seen](const std::string& note) { seen.notes += note + "\n"; };
-  MJ_TRY(run, run_locally(sandbox, std::move(staged.specs), *conversation, trial.hooks, next_run));
-  next_run += executor.stages().size();
-  seen.end = std::move(run.end);
-  seen.outcome = std::move(run.outcome);
-  return seen;
+  static std::uint64_t next_run_id = std::uint64_t{1} << 40;  // does not overlap with other runs of the sandbox
+  MJ_TRY(stages, stage_runs(executor, {}, trial.policy_request, nullptr, trial.timeout_ms));
+  for (RunSpec& spec : stages.specs) spec.context = 1;
+  trial.facts.granted_policy = stages.policy;
+  SampleResult result;
+  CollectedArtifacts artifacts(result.artifacts);
+  MJ_TRY(conversation, executor.begin(trial.facts, &artifacts));
+  trial.hooks.on_output = [&result](bool is_err, std::string_view bytes) {
+    (is_err ? result.err : result.out) += bytes;
+  };
+  trial.hooks.on_note = [&result](const std::string& note) { result.notes += note + "\n"; };
+  MJ_TRY(run, run_locally(sandbox, std::move(stages.specs), *conversation, trial.hooks, next_run_id));
+  next_run_id += executor.stages().size();
+  result.end = std::move(run.end);
+  result.outcome = std::move(run.outcome);
+  return result;
 }
 
-ContractResult try_row(const Row& row, const Executor& executor, const std::string& type, Sandbox& sandbox,
-                       const std::string& folder) {
+ContractResult run_case(const ContractRow& row, const Executor& executor, const std::string& type, Sandbox& sandbox,
+                        const std::string& folder) {
   using Verdict = ContractResult::Verdict;
-  ContractResult result{std::string(row.about.name), Verdict::no_sample, {}};
-  const std::string path = sample_of(folder, row.about.name);
-  if (path.empty()) return result;
+  ContractResult contract_result{std::string(row.contract_case.name), Verdict::no_sample, {}};
+  const std::string path = find_sample(folder, row.contract_case.name);
+  if (path.empty()) return contract_result;
   auto script = read_text_file(path);
   ContractTrial trial;
   Job& job = trial.facts.job;
   job.id = 2001;
   job.caller_id = 12;
   job.context_id = 1;
-  job.name = result.name;
+  job.name = contract_result.name;
   job.script_type = type;
   if (script) job.script = std::move(*script);
   trial.facts.deadline_unix_ms = static_cast<std::uint64_t>(
@@ -251,20 +256,21 @@ ContractResult try_row(const Row& row, const Executor& executor, const std::stri
           .count() +
       60000);
   row.prepare(trial);
-  auto seen = script ? run_sample(executor, sandbox, trial) : Result<SampleResult>(fail(script.error(), path));
-  // A script that is rejected before its run is judged by the end that its job would have.
-  if (!seen && seen.error().code == Code::invalid) {
-    SampleResult refused;
-    refused.end.detail = "dead_letter";
-    refused.end.error = seen.error().message;
-    seen = std::move(refused);
+  auto sample_result = script ? run_sample(executor, sandbox, trial) : Result<SampleResult>(fail(script.error(), path));
+  // A script that is rejected before its run is checked by the end that its job would have.
+  if (!sample_result && sample_result.error().code == Code::invalid) {
+    SampleResult rejection;
+    rejection.end.detail = "dead_letter";
+    rejection.end.error = sample_result.error().message;
+    sample_result = std::move(rejection);
   }
-  result.detail = seen ? row.judge(*seen) : seen.error().message;
-  result.verdict = result.detail.empty() ? Verdict::held : Verdict::failed;
-  if (!result.detail.empty() && seen && !seen->err.empty())
-    result.detail +=
-        "; stderr ends: " + seen->err.substr(seen->err.size() - std::min<std::size_t>(seen->err.size(), 300));
-  return result;
+  contract_result.detail = sample_result ? row.check(*sample_result) : sample_result.error().message;
+  contract_result.verdict = contract_result.detail.empty() ? Verdict::held : Verdict::failed;
+  if (!contract_result.detail.empty() && sample_result && !sample_result->err.empty())
+    contract_result.detail +=
+        "; stderr ends: " +
+        sample_result->err.substr(sample_result->err.size() - std::min<std::size_t>(sample_result->err.size(), 300));
+  return contract_result;
 }
 
 }  // namespace
@@ -272,7 +278,7 @@ ContractResult try_row(const Row& row, const Executor& executor, const std::stri
 const std::vector<ContractCase>& contract_cases() {
   static const std::vector<ContractCase> kCases = [] {
     std::vector<ContractCase> cases;
-    for (const Row& row : rows()) cases.push_back(row.about);
+    for (const ContractRow& row : contract_rows()) cases.push_back(row.contract_case);
     return cases;
   }();
   return kCases;
@@ -280,19 +286,19 @@ const std::vector<ContractCase>& contract_cases() {
 
 Result<std::vector<ContractResult>> check_contract(const Executor& executor, const std::string& script_type,
                                                    Sandbox& sandbox, const std::string& samples,
-                                                   const std::function<void(const ContractResult&)>& tried) {
-  std::error_code unread;
-  const std::filesystem::directory_iterator first(samples, unread);
-  if (unread == std::errc::no_such_file_or_directory) return fail(Code::not_found, samples + ": no such folder");
-  if (unread) {
-    return fail(Code::invalid, samples + ": is not a folder of samples that can be read: " + unread.message() +
+                                                   const std::function<void(const ContractResult&)>& on_result) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(samples, error);
+  if (error == std::errc::no_such_file_or_directory) return fail(Code::not_found, samples + ": no such folder");
+  if (error) {
+    return fail(Code::invalid, samples + ": is not a folder of samples that can be read: " + error.message() +
                                    " (docs/executors/contract.md)");
   }
   ::setenv("MYCOJOBS_CONTRACT_MARKER", kMarker, 1);
   std::vector<ContractResult> results;
-  for (const Row& row : rows()) {
-    results.push_back(try_row(row, executor, script_type, sandbox, samples));
-    tried(results.back());
+  for (const ContractRow& row : contract_rows()) {
+    results.push_back(run_case(row, executor, script_type, sandbox, samples));
+    on_result(results.back());
   }
   ::unsetenv("MYCOJOBS_CONTRACT_MARKER");
   return results;

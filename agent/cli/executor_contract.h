@@ -30,10 +30,10 @@ struct ContractResult {
   std::string detail;  // reason of a failure
 };
 
-// Runs every case that has a sample and calls `tried` after each. Errors: the folder cannot be read, or no sandbox can
-// be started.
+// Runs every case that has a sample in the folder `samples`, and calls on_result() after each. Errors: the folder
+// cannot be read.
 Result<std::vector<ContractResult>> check_contract(const Executor&, const std::string& script_type, Sandbox&,
                                                    const std::string& samples,
-                                                   const std::function<void(const ContractResult&)>& tried);
+                                                   const std::function<void(const ContractResult&)>& on_result);
 
 }  // namespace mycojobs

@@ -1,11 +1,12 @@
-// Checks whether a program of [executors.NAME] works in its sandbox. A version probe is not sufficient: `node
+// Checks whether the program of an executor from [executors.NAME] works in its sandbox. A version probe is not
+// sufficient: `node
 // --version` succeeds on the host, while every script fails in the sandbox without the permissions that node's compiler
 // needs.
 #pragma once
 
 #include <string>
 
-#include "cli/commands/command_table.h"
+#include "cli/invocation.h"
 
 namespace mycojobs {
 
@@ -14,16 +15,16 @@ class ExecutorTrials {
   explicit ExecutorTrials(const Invocation& call) : call_(call) {}
 
   // Runs an empty script on the host, and then in a sandbox with the policy of the executor's jobs. Returns the reason
-  // if only the run in the sandbox fails. Returns an empty text if both succeed, or if the check is not possible: the
-  // executor is not from [executors.NAME], its language rejects an empty script, or no sandbox is available.
-  std::string failure_of(const Executor&);
+  // if only the run in the sandbox fails. Otherwise returns an empty text, also if the check is not possible because
+  // the executor is not from [executors.NAME], its language rejects an empty script, or no sandbox is available.
+  std::string find_failure(const Executor&);
 
  private:
-  Result<std::string> failure_in_sandbox(const Executor&);
+  Result<std::string> find_failure_in_sandbox(const Executor&);
 
   const Invocation& call_;
-  std::unique_ptr<Sandbox> sandbox_;  // started by the first trial
-  std::uint64_t next_run_ = 1;
+  std::unique_ptr<Sandbox> sandbox_;  // started by the first check
+  std::uint64_t next_run_id_ = 1;
 };
 
 }  // namespace mycojobs

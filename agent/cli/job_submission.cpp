@@ -12,8 +12,9 @@
 #include "base/errno_text.h"
 #include "base/parse.h"
 #include "base/random.h"
-#include "cli/commands/executor_commands.h"
 #include "cli/config/config_file.h"
+#include "cli/executor_lookup.h"
+#include "cli/request_arguments.h"
 #include "cli/run_service.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
@@ -33,12 +34,12 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::pair<std::string_view, std::string_view> kTypes[] = {
+constexpr std::pair<std::string_view, std::string_view> kFileExtensions[] = {
     {".py", "python"}, {".v", "v"}, {".lua", "sal"}, {".sal", "sal"}, {".osis", "osis"}};
 
 // Reads at most one byte more than max_bytes, so that the caller detects input that is too long.
-template <class Read>
-std::string read_all(std::size_t max_bytes, const Read& read) {
+template <class ReadFunction>
+std::string read_all(std::size_t max_bytes, const ReadFunction& read) {
   std::string bytes, chunk(65536, '\0');
   while (bytes.size() <= max_bytes) {
     const std::size_t count = read(chunk.data(), std::min(chunk.size(), max_bytes + 1 - bytes.size()));
@@ -51,14 +52,14 @@ std::string read_all(std::size_t max_bytes, const Read& read) {
 // Returns the position of the first byte that is not part of a valid character.
 std::size_t first_not_utf8(std::string_view bytes) {
   constexpr std::size_t kMaxUtf8Bytes = 4;
-  std::size_t at = 0;
-  while (at < bytes.size()) {
+  std::size_t position = 0;
+  while (position < bytes.size()) {
     std::size_t length = 1;
-    while (length <= kMaxUtf8Bytes && !is_utf8(bytes.substr(at, length))) ++length;
+    while (length <= kMaxUtf8Bytes && !is_utf8(bytes.substr(position, length))) ++length;
     if (length > kMaxUtf8Bytes) break;
-    at += length;
+    position += length;
   }
-  return at;
+  return position;
 }
 
 }  // namespace
@@ -68,18 +69,19 @@ Result<std::string> read_script(const std::string& file, std::size_t max_bytes) 
   if (file == "-") {
     exit_on_stop_signals();
     // Ctrl-D sets end-of-file only once; a further read from a terminal would block.
-    bytes = read_all(
-        max_bytes, [](char* to, std::size_t max) { return std::feof(stdin) != 0 ? 0 : std::fread(to, 1, max, stdin); });
+    bytes = read_all(max_bytes, [](char* buffer, std::size_t max) {
+      return std::feof(stdin) != 0 ? 0 : std::fread(buffer, 1, max, stdin);
+    });
     block_stop_signals();
   } else {
-    std::error_code unseen;
-    const auto status = std::filesystem::status(file, unseen);
+    std::error_code error;
+    const auto status = std::filesystem::status(file, error);
     if (status.type() == std::filesystem::file_type::not_found) return fail(Code::not_found, file + ": no such file");
-    if (unseen) return fail(Code::io, file + ": cannot be seen: " + unseen.message());
+    if (error) return fail(Code::io, file + ": cannot be seen: " + error.message());
     if (std::filesystem::is_directory(status)) return fail(Code::invalid, file + ": is a folder; give one script");
     std::ifstream in(file, std::ios::binary);
-    bytes = read_all(max_bytes, [&in](char* to, std::size_t max) {
-      in.read(to, static_cast<std::streamsize>(max));
+    bytes = read_all(max_bytes, [&in](char* buffer, std::size_t max) {
+      in.read(buffer, static_cast<std::streamsize>(max));
       return static_cast<std::size_t>(in.gcount());
     });
     if (!in.is_open()) return fail(Code::io, file + ": cannot be read: " + errno_text(errno));
@@ -95,73 +97,77 @@ Result<void> check_script(const std::string& file, std::string_view script) {
   const std::string name = file == "-" ? "standard input" : file;
   if (script.empty()) return fail(Code::invalid, name + ": is empty: it has no code to run");
   if (is_utf8(script)) return {};
-  const std::size_t at = first_not_utf8(script);
-  const auto line = 1 + std::count(script.begin(), script.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+  const std::size_t position = first_not_utf8(script);
+  const auto line = 1 + std::count(script.begin(), script.begin() + static_cast<std::ptrdiff_t>(position), '\n');
   return fail(
       Code::invalid,
       fmt::format("{}: byte {} (0x{:02x}, in line {}) is not UTF-8: save the script as UTF-8; a program is a job's "
                   "artifact or `mycojobs program add`",
-                  name, at, static_cast<unsigned char>(script[at]), line));
+                  name, position, static_cast<unsigned char>(script[position]), line));
 }
 
-std::string script_type_of(const std::string& file) {
-  for (const auto& [ending, type] : kTypes) {
-    if (file.ends_with(ending)) return std::string(type);
+std::string guess_script_type(const std::string& file) {
+  for (const auto& [extension, type] : kFileExtensions) {
+    if (file.ends_with(extension)) return std::string(type);
   }
   return "";
 }
 
 namespace {
 
-void collect(const FlowPlan& plan, bool with_policy, std::set<std::string>& types) {
+void collect_types(const FlowPlan& plan, bool policies_only, std::set<std::string>& types) {
   for (const PlanNode& node : plan.nodes) {
-    const bool is_run = (node.kind == NodeKind::job || node.kind == NodeKind::each) && !node.each;
-    const bool counts = !with_policy || !node.job.policy.empty();
-    if (is_run && counts && node.supervisor_url.empty()) types.insert(node.job.script_type);
+    const bool runs_script = (node.kind == NodeKind::job || node.kind == NodeKind::each) && !node.each_node;
+    const bool is_included = !policies_only || !node.job.policy.empty();
+    if (runs_script && is_included && node.supervisor_url.empty()) types.insert(node.job.script_type);
     if (node.child.empty()) continue;
     const auto child = parse_json(node.child, kMaxDefinitionBytes);
     if (!child) continue;
-    if (const ParsedPlan read = read_plan(*child); read.plan) collect(*read.plan, with_policy, types);
+    if (const ParsedPlan child_plan = read_plan(*child); child_plan.plan)
+      collect_types(*child_plan.plan, policies_only, types);
   }
 }
 
 // Error unsupported: no executor of this host can run jobs of the type; the message has the reason and the remedy of
 // the executor.
-Result<void> runs_here(const Invocation& call, const std::string& type) {
-  MJ_TRY(executor, executor_of_type(call, type));
-  if (auto works = executor->probe(); !works) return fail(Code::unsupported, works.error().message);
+Result<void> check_executor_here(const Invocation& call, const std::string& type) {
+  MJ_TRY(executor, find_executor_of_type(call, type));
+  if (auto probe = executor->probe(); !probe) return fail(Code::unsupported, probe.error().message);
   return {};
 }
 
 }  // namespace
 
-std::set<std::string> script_types_of(const FlowPlan& plan) {
+std::set<std::string> collect_script_types(const FlowPlan& plan) {
   std::set<std::string> types;
-  collect(plan, false, types);
+  collect_types(plan, false, types);
   return types;
 }
 
-std::set<std::string> script_types_with_policy(const FlowPlan& plan) {
+std::set<std::string> collect_policy_script_types(const FlowPlan& plan) {
   std::set<std::string> types;
-  collect(plan, true, types);
+  collect_types(plan, true, types);
   return types;
 }
 
 namespace {
 
+bool is_served_by(const std::vector<RunnerInfo>& runners, const std::string& type) {
+  return std::any_of(runners.begin(), runners.end(),
+                     [&](const RunnerInfo& runner) { return serves_queue(runner, queue_key(type)); });
+}
+
 // Queries the store only for types that this build does not know.
-Result<void> warn_of_unknown_types(const Invocation& call, Store& store, const std::set<std::string>& types) {
+Result<void> warn_about_unknown_types(const Invocation& call, Store& store, const std::set<std::string>& types) {
   for (const std::string& type : types) {
-    const auto executor = executor_of_type(call, type);
+    const auto executor = find_executor_of_type(call, type);
     const auto& configured = call.settings.script_types;
     if (executor || std::find(configured.begin(), configured.end(), type) != configured.end()) continue;
-    MJ_TRY(runners, store.runners(context_of(call)));
-    if (std::any_of(runners.begin(), runners.end(),
-                    [&](const RunnerInfo& each) { return serves(each, queue_key(type)); }))
-      continue;
-    const std::string why = executor.error().message;
-    print_message("no runner of context " + std::to_string(context_of(call)) + " accepts jobs of type " +
-                  excerpt(type, 80) + ": " + why + (why.ends_with('?') ? " " : ". ") +
+    MJ_TRY(runners, store.runners(call.context()));
+    if (is_served_by(runners, type)) continue;
+    const std::string reason = executor.error().message;
+    print_message("no runner of context " + std::to_string(call.context()) + " accepts jobs of type " +
+                  excerpt(type, 80) + ": " + reason + (reason.ends_with('?') ? " " : ". ") +
                   "It is sent all the same, and waits for one");
   }
   return {};
@@ -169,15 +175,13 @@ Result<void> warn_of_unknown_types(const Invocation& call, Store& store, const s
 
 }  // namespace
 
-Result<void> check_served(const Invocation& call, Store& store, const std::set<std::string>& types) {
-  if (!call.settings.redis.empty()) return warn_of_unknown_types(call, store, types);
-  MJ_TRY(runners, store.runners(context_of(call)));
-  std::erase_if(runners, [](const RunnerInfo& each) { return presence(each) != RunnerPresence::live; });
+Result<void> check_types_are_served(const Invocation& call, Store& store, const std::set<std::string>& types) {
+  if (!call.settings.redis.empty()) return warn_about_unknown_types(call, store, types);
+  MJ_TRY(runners, store.runners(call.context()));
+  std::erase_if(runners, [](const RunnerInfo& runner) { return get_presence(runner) != RunnerPresence::live; });
   for (const std::string& type : types) {
-    if (std::any_of(runners.begin(), runners.end(),
-                    [&](const RunnerInfo& each) { return serves(each, queue_key(type)); }))
-      continue;
-    MJ_CHECK(runs_here(call, type));
+    if (is_served_by(runners, type)) continue;
+    MJ_CHECK(check_executor_here(call, type));
     if (!runners.empty())
       return fail(Code::unsupported, "the mycojobs that runs on " + call.settings.state_dir +
                                          " does not accept jobs of type " + type +
@@ -189,45 +193,39 @@ Result<void> check_served(const Invocation& call, Store& store, const std::set<s
 
 namespace {
 
-constexpr std::uint64_t kUnavailableMs = 10000;  // maximum time for which an unavailable store is retried
-constexpr int kTryAgainMs = 100;
+constexpr std::uint64_t kMaxUnavailableMs = 10000;  // maximum time of retries while the store is unavailable
+constexpr int kRetryIntervalMs = 100;
 // File extensions that identify a script type whose executor may not be configured.
-constexpr std::pair<std::string_view, const char*> kOfPrograms[] = {
+constexpr std::pair<std::string_view, const char*> kProgramExtensions[] = {
     {".sh", "bash"}, {".bash", "bash"}, {".pl", "perl"}, {".js", "node"}, {".mjs", "node"}};
 
-Error no_script_type(const std::string& file) {
+Error missing_type_error(const std::string& file) {
   const char* example = "python";
-  for (const auto& [ending, type] : kOfPrograms) {
-    if (file.ends_with(ending)) example = type;
+  for (const auto& [extension, type] : kProgramExtensions) {
+    if (file.ends_with(extension)) example = type;
   }
-  const std::string what = file == "-" ? "standard input has no name that tells" : file + ": its name does not tell";
-  return {Code::invalid, fmt::format("{} the script type: give --type, as in --type {}", what, example)};
+  const std::string subject = file == "-" ? "standard input has no name that tells" : file + ": its name does not tell";
+  return {Code::invalid, fmt::format("{} the script type: give --type, as in --type {}", subject, example)};
 }
 
-Result<void> read_file(const Invocation& call, Job& job) {
+Result<void> read_script_argument(const Invocation& call, Job& job) {
   const std::string& file = call.arguments.at(0);
   // Checked before the script is read, so that users do not type a script in vain.
-  if (file == "-" && call.get("type").empty()) return tl::unexpected<Error>(no_script_type(file));
-  auto read = read_script(file, call.settings.job_max_script_bytes);
-  if (!read && read.error().code == Code::too_large)
-    return fail(Code::too_large, read.error().message + "; the setting is job.max_script_bytes");
-  MJ_TRY(script, std::move(read));
+  if (file == "-" && call.get("type").empty()) return tl::unexpected<Error>(missing_type_error(file));
+  auto script_bytes = read_script(file, call.settings.job_max_script_bytes);
+  if (!script_bytes && script_bytes.error().code == Code::too_large)
+    return fail(Code::too_large, script_bytes.error().message + "; the setting is job.max_script_bytes");
+  MJ_TRY(script, std::move(script_bytes));
   MJ_CHECK(check_script(file, script));
   job.script = std::move(script);
   job.name = call.get("name", file == "-" ? "stdin" : std::filesystem::path(file).filename().string());
   job.script_type = call.get("type");
-  if (job.script_type.empty()) job.script_type = script_type_of(file);
-  if (job.script_type.empty()) return tl::unexpected<Error>(no_script_type(file));
+  if (job.script_type.empty()) job.script_type = guess_script_type(file);
+  if (job.script_type.empty()) return tl::unexpected<Error>(missing_type_error(file));
   return {};
 }
 
-const std::vector<std::string>& values(const Invocation& call, std::string_view flag) {
-  static const std::vector<std::string> kNone;
-  const auto found = call.flags.find(flag);
-  return found == call.flags.end() ? kNone : found->second;
-}
-
-// Parses a flag as a whole number into `out`; a missing flag does not change `out`.
+// Parses a flag as a whole number into `out`, which a missing flag does not change.
 template <class T>
 Result<void> read_number(const Invocation& call, std::string_view flag, std::uint64_t min, std::uint64_t max, T& out) {
   if (!call.has(flag)) return {};
@@ -258,16 +256,6 @@ Result<void> read_identity(const Invocation& call, Job& job) {
   return {};
 }
 
-Result<void> read_environment(const Invocation& call, Job& job) {
-  for (const std::string& pair : values(call, "env")) {
-    const std::size_t equals = pair.find('=');
-    if (equals == std::string::npos || equals == 0)
-      return fail(Code::invalid, "--env: \"" + pair + "\" is not NAME=VALUE");
-    job.env_vars[pair.substr(0, equals)] = pair.substr(equals + 1);
-  }
-  return {};
-}
-
 Result<void> read_times(const Invocation& call, Submission& submission) {
   Job& job = submission.job;
   if (call.has("timeout")) {
@@ -282,22 +270,22 @@ Result<void> read_times(const Invocation& call, Submission& submission) {
   submission.delay_ms = delay;
   if (!call.has("run-at")) return {};
   if (delay) return fail(Code::invalid, "--delay and --run-at: use only one of them");
-  auto moment = parse_time_ms(call.get("run-at"));
-  if (!moment) return fail(moment.error(), "--run-at");
-  job.run_at_ms = *moment;
+  auto run_at = parse_time_ms(call.get("run-at"));
+  if (!run_at) return fail(run_at.error(), "--run-at");
+  job.run_at_ms = *run_at;
   return {};
 }
 
-// A job id adds the job to the dependencies. A name must be that of a dependency.
+// Reads --input. A job id is also added to the dependencies; a name must be that of a dependency.
 Result<void> read_inputs(const Invocation& call, Job& job) {
-  job.inputs = values(call, "input");
+  job.inputs = call.get_all("input");
   for (const std::string& text : job.inputs) {
     std::uint64_t id = 0;
-    const bool by_id = parse_u64(std::string_view(text).substr(0, text.find('/')), id) && id > 0 && id <= UINT32_MAX;
-    const auto& known = job.dependends;
-    if (by_id && std::find(known.begin(), known.end(), id) == known.end()) {
+    const bool is_id = parse_u64(std::string_view(text).substr(0, text.find('/')), id) && id > 0 && id <= UINT32_MAX;
+    const auto& dependencies = job.dependends;
+    if (is_id && std::find(dependencies.begin(), dependencies.end(), id) == dependencies.end()) {
       job.dependends.push_back(static_cast<Id>(id));
-    } else if (text.empty() || text.starts_with('/') || (!by_id && known.empty())) {
+    } else if (text.empty() || text.starts_with('/') || (!is_id && dependencies.empty())) {
       return fail(Code::invalid, "--input: " + excerpt(text) +
                                      " names no job that it depends on: give JOB or JOB/ARTIFACT with the job's id, or "
                                      "with its name and --depends ID");
@@ -306,27 +294,27 @@ Result<void> read_inputs(const Invocation& call, Job& job) {
   return {};
 }
 
-Result<void> read_order(const Invocation& call, Job& job) {
+Result<void> read_scheduling(const Invocation& call, Job& job) {
   MJ_CHECK(read_number(call, "retries", 0, UINT8_MAX, job.retries));
   MJ_CHECK(read_number(call, "concurrency-limit", 1, UINT32_MAX, job.concurrency_limit));
   job.concurrency_key = call.get("concurrency-key");
-  job.prerequisites = values(call, "prerequisite");
-  MJ_CHECK(read_notify_flag(call, job.notify));
+  job.prerequisites = call.get_all("prerequisite");
+  MJ_CHECK(add_notify_flags(call, job.notify));
   job.traceparent = call.get("traceparent");
   if (auto context = check_traceparent(job.traceparent); !context) return fail(context.error(), "--traceparent");
   if (call.has("priority")) {
     std::string text = call.get("priority");
-    const bool below = text.starts_with('-');
-    std::uint64_t size = 0;
-    if (!parse_u64(std::string_view(text).substr(below ? 1 : 0), size) || size > 100) {
+    const bool is_negative = text.starts_with('-');
+    std::uint64_t magnitude = 0;
+    if (!parse_u64(std::string_view(text).substr(is_negative ? 1 : 0), magnitude) || magnitude > 100) {
       return fail(Code::invalid, "--priority: \"" + text + "\" is not a whole number from -100 to 100");
     }
-    job.priority = below ? -static_cast<std::int32_t>(size) : static_cast<std::int32_t>(size);
+    job.priority = is_negative ? -static_cast<std::int32_t>(magnitude) : static_cast<std::int32_t>(magnitude);
   }
-  const std::string own = std::to_string(job.caller_id) + ":";
-  for (std::string text : values(call, "depends")) {
+  const std::string caller_prefix = std::to_string(job.caller_id) + ":";
+  for (std::string text : call.get_all("depends")) {
     if (text.starts_with("job:")) text.erase(0, 4);
-    if (text.starts_with(own)) text.erase(0, own.size());
+    if (text.starts_with(caller_prefix)) text.erase(0, caller_prefix.size());
     std::uint64_t id = 0;
     if (!parse_u64(text, id) || id == 0 || id > UINT32_MAX) {
       return fail(Code::invalid, fmt::format("--depends: \"{}\" is not the id of a job of caller {}: give the number "
@@ -341,19 +329,29 @@ Result<void> read_order(const Invocation& call, Job& job) {
 // Rejects an invalid policy before anything is stored; a runner would reject it too.
 Result<void> read_policy_flag(const Invocation& call, Job& job) {
   if (!call.has("policy")) return {};
-  MJ_TRY(read, read_policy_file(call.get("policy")));
-  if (!read.ok()) return fail(Code::invalid, join(read.problems));
-  if (read.request.named.any()) job.policy = write_policy(read.request);
+  MJ_TRY(parsed_policy, read_policy_file(call.get("policy")));
+  if (!parsed_policy.ok()) return fail(Code::invalid, join(parsed_policy.problems));
+  if (parsed_policy.request.named.any()) job.policy = write_policy(parsed_policy.request);
   return {};
 }
 
-bool wait_and_go_on() { return next_stop_signal(kTryAgainMs) == 0; }
+bool wait_for_retry() { return next_stop_signal(kRetryIntervalMs) == 0; }
 
 }  // namespace
 
-Result<void> read_notify_flag(const Invocation& call, std::string& notify) {
-  for (const std::string& typed : values(call, "notify")) {
-    if (auto added = add_notify(typed, notify); !added) return fail(added.error(), "--notify");
+Result<void> read_environment_flags(const Invocation& call, std::map<std::string, std::string>& environment) {
+  for (const std::string& pair : call.get_all("env")) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return fail(Code::invalid, "--env: " + excerpt(pair) + " is not NAME=VALUE");
+    environment[pair.substr(0, equals)] = pair.substr(equals + 1);
+  }
+  return {};
+}
+
+Result<void> add_notify_flags(const Invocation& call, std::string& notify) {
+  for (const std::string& target : call.get_all("notify")) {
+    if (auto result = add_notify(target, notify); !result) return fail(result.error(), "--notify");
   }
   return {};
 }
@@ -368,7 +366,7 @@ std::vector<FlagRow> local_run_flags() {
 
 std::vector<FlagRow> submission_flags() {
   std::vector<FlagRow> flags = local_run_flags();
-  const std::vector<FlagRow> more = {
+  const std::vector<FlagRow> queue_flags = {
       {"retries", "N", "attempts after a failed one, 0 to 255 (default 0)"},
       {"delay", "DURATION", "run it no sooner than after this time"},
       {"run-at", "TIME", "run it no sooner than then, as in 2030-01-31T12:00:00Z"},
@@ -384,65 +382,65 @@ std::vector<FlagRow> submission_flags() {
       {"notify", "TARGET", "receiver of the notification of its end: URL of a webhook, or JSON (docs/notify.md)", true},
       {"traceparent", "TEXT", "the trace that it belongs to, in the format of W3C Trace Context (docs/tracing.md)"},
       {"idempotency-key", "TEXT", "a second submission of the caller with this key is the first one again"}};
-  flags.insert(flags.end(), more.begin(), more.end());
+  flags.insert(flags.end(), queue_flags.begin(), queue_flags.end());
   return flags;
 }
 
 Result<Submission> read_submission(const Invocation& call) {
   Submission submission;
   Job& job = submission.job;
-  MJ_CHECK(read_file(call, job));
-  job.context_id = context_of(call);
+  MJ_CHECK(read_script_argument(call, job));
+  job.context_id = call.context();
   MJ_CHECK(read_identity(call, job));
-  MJ_CHECK(read_environment(call, job));
+  MJ_CHECK(read_environment_flags(call, job.env_vars));
   MJ_CHECK(read_times(call, submission));
-  MJ_CHECK(read_order(call, job));
+  MJ_CHECK(read_scheduling(call, job));
   MJ_CHECK(read_policy_flag(call, job));
-  MJ_CHECK(service::check_new_job(requested_owner(call, job.caller_id), job, job.caller_id));
+  MJ_CHECK(service::check_new_job(make_request_context(call, job.caller_id), job, job.caller_id));
   return submission;
 }
 
-Result<void> describe_missing_agents(const Invocation& call, OpenedStore& opened, bool with_agent,
+Result<void> retry_while_unavailable(const Invocation& call, StoreSession& session, bool with_agent,
                                      const std::function<Result<void>(Store&)>& attempt) {
   std::uint64_t unavailable_since_ms = 0;
   for (;;) {
-    auto done = attempt(*opened.store);
+    auto result = attempt(*session.store);
     // Only `unavailable` can be resolved by a retry, but not, for example, a conflict.
-    if (done || done.error().code != Code::unavailable) return done;
-    const std::uint64_t now = call.parts.clock.boot_ms();
+    if (result || result.error().code != Code::unavailable) return result;
+    const std::uint64_t now = call.dependencies.clock.boot_ms();
     if (unavailable_since_ms == 0) {
       unavailable_since_ms = now;
-      print_message("the store is unavailable; retrying: " + done.error().message);
+      print_message("the store is unavailable; retrying: " + result.error().message);
     }
-    if (now - unavailable_since_ms > kUnavailableMs || !wait_and_go_on()) return done;
-    reopen(call, opened, with_agent);
+    if (now - unavailable_since_ms > kMaxUnavailableMs || !wait_for_retry()) return result;
+    reopen_store(call, session, with_agent);
   }
 }
 
-Result<Job> submit(const Invocation& call, OpenedStore& opened, Submission submission, bool with_agent) {
+Result<Job> submit_once(const Invocation& call, StoreSession& session, Submission submission, bool with_agent) {
   Job& job = submission.job;
-  MJ_CHECK(service::check_policy(requested_owner(call, job.caller_id), job));
-  if (!job.policy.empty()) MJ_CHECK(warn_without_agents(call, *opened.store, {job.script_type}));
+  MJ_CHECK(service::check_policy(make_request_context(call, job.caller_id), job));
+  if (!job.policy.empty()) MJ_CHECK(warn_if_no_agent(call, *session.store, {job.script_type}));
   if (job.id == 0 && job.idempotency_key.empty()) job.idempotency_key = random_hex(16);
   // Fails at once for a wrong address. Only a submission that may have been stored is worth a retry.
-  if (!call.settings.redis.empty()) MJ_CHECK(opened.store->queue_length(job.context_id, queue_key(job.script_type)));
+  if (!call.settings.redis.empty()) MJ_CHECK(session.store->queue_length(job.context_id, queue_key(job.script_type)));
   if (submission.delay_ms) {
-    MJ_TRY(now, store_now_ms(*opened.store, job.context_id));
+    MJ_TRY(now, store_now_ms(*session.store, job.context_id));
     job.run_at_ms = now + *submission.delay_ms;
   }
-  const service::RequestContext by = requested_owner(call, job.caller_id);
+  const service::RequestContext caller = make_request_context(call, job.caller_id);
   Job submitted;
-  auto done = describe_missing_agents(call, opened, with_agent, [&](Store& store) -> Result<void> {
-    MJ_TRY(stored, service::submit_job(by, store, std::nullopt, job));
+  auto result = retry_while_unavailable(call, session, with_agent, [&](Store& store) -> Result<void> {
+    MJ_TRY(stored, service::submit_job(caller, store, std::nullopt, job));
     submitted = std::move(stored);
     return {};
   });
-  if (done) return submitted;
-  if (done.error().code != Code::unavailable)
-    return tl::unexpected(with_original_arguments(call, std::move(done).error()));
+  if (result) return submitted;
+  if (result.error().code != Code::unavailable)
+    return tl::unexpected(to_command_line_error(call, std::move(result).error()));
   return fail(Code::unavailable,
               fmt::format("{}; whether the job was submitted is not known: the same command with {} submits it once",
-                          done.error().message,
+                          result.error().message,
                           job.id != 0 ? fmt::format("--id {}", job.id) : "--idempotency-key " + job.idempotency_key));
 }
 

@@ -4,12 +4,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 
-#include "cli/commands/command_table.h"
+#include "cli/invocation.h"
 #include "cli/store_session.h"
 #include "flows/flow_plan.h"
 #include "store/store.h"
@@ -20,38 +21,42 @@ namespace mycojobs {
 Result<std::string> read_script(const std::string& file, std::size_t max_bytes);
 // Checks that a script is UTF-8 text and not empty. Error invalid: names the file and the first invalid byte.
 Result<void> check_script(const std::string& file, std::string_view script);
-// Derives the script type from the file extension: "python" for "build.py"; empty: unknown.
-std::string script_type_of(const std::string& file);
+// Returns the script type for the file extension, such as "python" for "build.py", or an empty text.
+std::string guess_script_type(const std::string& file);
 
-// Returns the script types of a plan's jobs and of its child flows, without jobs of remote supervisors. They are used
-// to check whether a runner serves them: with the embedded Redis, a job without a runner would wait forever.
-std::set<std::string> script_types_of(const FlowPlan&);
-std::set<std::string> script_types_with_policy(const FlowPlan&);  // only of jobs with a policy
+// Returns the script types of the jobs of a plan and of its child flows, without jobs of remote supervisors. Used for
+// check_types_are_served(), because a job that no runner serves would wait forever in the embedded Redis.
+std::set<std::string> collect_script_types(const FlowPlan&);
+std::set<std::string> collect_policy_script_types(const FlowPlan&);  // only types of jobs with a policy
 
 // Checks that the types can be executed. With a Redis in the settings, other hosts may serve them, so a type that is
 // unknown to this build and to the runners causes only a warning. Otherwise the error is `unsupported` for the first
 // type that no live runner serves, unless an executor of this host supports the type and a runner is still starting.
-Result<void> check_served(const Invocation&, Store&, const std::set<std::string>& types);
+Result<void> check_types_are_served(const Invocation&, Store&, const std::set<std::string>& types);
 
-std::vector<FlagRow> submission_flags();
-Result<void> read_notify_flag(const Invocation&, std::string& notify);  // flag --notify, repeatable
-std::vector<FlagRow> local_run_flags();                                 // flags that need no store
+std::vector<FlagRow> submission_flags();  // flags of `run` and `job submit`
+std::vector<FlagRow> local_run_flags();   // the submission flags that need no store
+// Adds the values of --notify to the list of receivers in `notify`.
+Result<void> add_notify_flags(const Invocation&, std::string& notify);
+// Reads the values NAME=VALUE of --env.
+Result<void> read_environment_flags(const Invocation&, std::map<std::string, std::string>& environment);
 
-// Repeats the call while it fails with `unavailable`: for some seconds, or until a stop signal. REQUIRES: the call is
-// idempotent.
-Result<void> describe_missing_agents(const Invocation&, OpenedStore&, bool with_agent,
-                                     const std::function<Result<void>(Store&)>&);
+// Calls `attempt` until its error is not `unavailable`, for at most some seconds and until a stop signal. Tells the
+// user about the first failure. REQUIRES: `attempt` is idempotent.
+Result<void> retry_while_unavailable(const Invocation&, StoreSession&, bool with_agent,
+                                     const std::function<Result<void>(Store&)>& attempt);
 
 // A job to be submitted, with its delay by the store's clock.
 struct Submission {
   Job job;
   std::optional<std::uint64_t> delay_ms;
 };
-// Reads FILE and flags and validates them before anything is stored. submit() checks the policy against the ceiling.
+// Reads FILE and the flags and validates them before anything is stored. submit() checks the policy against the
+// ceiling.
 Result<Submission> read_submission(const Invocation&);
 
-// Submits a job exactly once. A job without id and idempotency key gets a random key, so that a submission whose reply
-// was lost can be repeated. Fails after some seconds, or at a stop signal.
-Result<Job> submit(const Invocation&, OpenedStore&, Submission, bool with_agent);
+// Submits a job exactly once, with attempts like those of retry_while_unavailable(). A job without id and idempotency
+// key gets a random key, so that a submission whose reply was lost can be repeated.
+Result<Job> submit_once(const Invocation&, StoreSession&, Submission, bool with_agent);
 
 }  // namespace mycojobs

@@ -23,120 +23,125 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kMaxFileBytes = 16U << 20;
+constexpr std::size_t kMaxManifestFileBytes = 16U << 20;
 
-// Parses "... at line 3, column 5: ..." of the parser.
-PlanProblem syntax_problem(const std::string& message) {
+// Returns a parser's error as a problem, with the position from its text "... at line 3, column 5: ...".
+PlanProblem parse_syntax_error(const std::string& message) {
   PlanProblem problem{"", message};
-  const auto at = message.find("line ");
-  if (at != message.npos &&
-      std::sscanf(message.c_str() + at, "line %zu, column %zu", &problem.line, &problem.column) != 2 &&
-      std::sscanf(message.c_str() + at, "line %zu column %zu", &problem.line, &problem.column) != 2)
+  const auto line_text = message.find("line ");
+  if (line_text != message.npos &&
+      std::sscanf(message.c_str() + line_text, "line %zu, column %zu", &problem.line, &problem.column) != 2 &&
+      std::sscanf(message.c_str() + line_text, "line %zu column %zu", &problem.line, &problem.column) != 2)
     problem.line = problem.column = 0;
   return problem;
 }
 
-// Position and use of a module's name.
-struct NamedModule {
+// A reference to a module, with its path in the manifest.
+struct ModuleReference {
   std::string path, module, entrypoint;  // entrypoint: only for a workflow
 };
-const std::string* text_at(const json& map, const char* name) {
-  const auto found = map.is_object() ? map.find(name) : map.end();
-  return map.is_object() && found != map.end() ? found->get_ptr<const std::string*>() : nullptr;
+const std::string* find_text(const json& map, const char* name) {
+  const auto entry = map.is_object() ? map.find(name) : map.end();
+  return map.is_object() && entry != map.end() ? entry->get_ptr<const std::string*>() : nullptr;
 }
-void of_workflow(const json& workflow, const std::string& path, std::vector<NamedModule>& out) {
+void add_workflow_module(const json& workflow, const std::string& path, std::vector<ModuleReference>& modules) {
   if (!workflow.is_object() || !workflow.contains("impl")) return;
   const json& impl = workflow["impl"];
-  const auto *module = text_at(impl, "module"), *entrypoint = text_at(impl, "entrypoint");
+  const auto *module = find_text(impl, "module"), *entrypoint = find_text(impl, "entrypoint");
   if (module != nullptr)
-    out.push_back({path + "impl.module", *module, entrypoint == nullptr ? std::string() : *entrypoint});
+    modules.push_back({path + "impl.module", *module, entrypoint == nullptr ? std::string() : *entrypoint});
 }
 // Returns the modules of a manifest, even if the manifest has other problems.
-std::vector<NamedModule> modules_of(const json& document) {
-  std::vector<NamedModule> out;
-  if (!document.is_object()) return out;
-  of_workflow(document, "", out);
-  const auto list = [&](const char* name, const auto& see) {
-    const auto found = document.find(name);
-    if (found == document.end() || !found->is_array()) return;
-    for (std::size_t i = 0; i < found->size(); ++i) see((*found)[i], fmt::format("{}[{}]", name, i));
+std::vector<ModuleReference> find_modules(const json& document) {
+  std::vector<ModuleReference> modules;
+  if (!document.is_object()) return modules;
+  add_workflow_module(document, "", modules);
+  const auto visit_list = [&](const char* name, const auto& visit) {
+    const auto list = document.find(name);
+    if (list == document.end() || !list->is_array()) return;
+    for (std::size_t i = 0; i < list->size(); ++i) visit((*list)[i], fmt::format("{}[{}]", name, i));
   };
-  list("workflows", [&](const json& each, const std::string& path) { of_workflow(each, path + '.', out); });
-  list("effects", [&](const json& each, const std::string& path) {
-    if (const auto* module = text_at(each, "module")) out.push_back({path + ".module", *module, ""});
+  visit_list("workflows",
+             [&](const json& entry, const std::string& path) { add_workflow_module(entry, path + '.', modules); });
+  visit_list("effects", [&](const json& entry, const std::string& path) {
+    if (const auto* module = find_text(entry, "module")) modules.push_back({path + ".module", *module, ""});
   });
-  return out;
+  return modules;
 }
 
-bool stays_below(const fs::path& path) {
+bool is_path_below(const fs::path& path) {
   if (path.empty() || path.is_absolute()) return false;
   for (const auto& part : path)
     if (part == "..") return false;
   return true;
 }
 
-class ManifestFiles {
+class ManifestReader {
  public:
-  ManifestFiles(workflow::EngineOptions options, std::string file)
-      : check_state_(std::move(options)), file_(std::move(file)), folder_(fs::path(file_).parent_path()) {}
+  ManifestReader(workflow::EngineOptions options, std::string file)
+      : checker_(std::move(options)), file_(std::move(file)), folder_(fs::path(file_).parent_path()) {}
 
-  Result<ManifestFile> whole() {
-    MJ_TRY(read, read_json_file(file_));
-    job_states_ = std::move(read.places);
-    made_.document = read.document, made_.problems = std::move(read.problems);
-    if (!made_.document) return std::move(made_);
-    const auto named = modules_of(*made_.document);
-    for (const auto& each : named) read_module(each);
-    for (const auto& each : named)
-      if (!each.entrypoint.empty()) MJ_CHECK(load(each));
-    CodeFiles known = made_.code;
-    for (const auto& missing : missing_) known[missing];  // each missing module is reported once
-    auto manifest = read_manifest(*made_.document, std::move(known), ManifestUse::offered);
-    for (auto& each : located(file_, job_states_, std::move(manifest.problems)))
-      made_.problems.push_back(std::move(each));
-    if (made_.problems.empty()) made_.manifest = std::move(manifest.manifest);
-    return std::move(made_);
+  Result<ManifestFile> read() {
+    MJ_TRY(file, read_json_file(file_));
+    positions_ = std::move(file.positions);
+    result_.document = file.document, result_.problems = std::move(file.problems);
+    if (!result_.document) return std::move(result_);
+    const auto references = find_modules(*result_.document);
+    for (const auto& reference : references) read_module(reference);
+    for (const auto& reference : references)
+      if (!reference.entrypoint.empty()) MJ_CHECK(check_code(reference));
+    CodeFiles code = result_.code;
+    // Empty code for missing modules, because read_module() has reported them.
+    for (const auto& module : missing_modules_) code[module];
+    auto manifest = read_manifest(*result_.document, std::move(code), ManifestUse::offered);
+    add_problems(std::move(manifest.problems));
+    if (result_.problems.empty()) result_.manifest = std::move(manifest.manifest);
+    return std::move(result_);
   }
 
  private:
-  void refuse(const std::string& path, std::string message) {
-    for (auto& each : located(file_, job_states_, {{path, std::move(message)}}))
-      made_.problems.push_back(std::move(each));
+  void add_problems(std::vector<PlanProblem> problems) {
+    for (auto& problem : locate_problems(file_, positions_, std::move(problems)))
+      result_.problems.push_back(std::move(problem));
   }
-  void read_module(const NamedModule& named) {
-    if (made_.code.contains(named.module) || !seen_.insert(named.module).second) return;
-    missing_.insert(named.module);
-    if (!stays_below(named.module))
-      return refuse(named.path, excerpt(named.module, 200) + " is no path below the manifest");
-    const std::string at = (folder_ / named.module).string();
-    auto text = read_script(at, kMaxFileBytes);
-    if (!text) return refuse(named.path, text.error().message);
-    if (const auto fine = check_script(at, *text); !fine) return refuse(named.path, fine.error().message);
-    missing_.erase(named.module);
-    made_.code[named.module] = without_byte_order_mark(*text);
+  void reject(const std::string& path, std::string message) { add_problems({{path, std::move(message)}}); }
+  void read_module(const ModuleReference& reference) {
+    if (result_.code.contains(reference.module) || !visited_modules_.insert(reference.module).second) return;
+    missing_modules_.insert(reference.module);
+    if (!is_path_below(reference.module))
+      return reject(reference.path, excerpt(reference.module, 200) + " is no path below the manifest");
+    const std::string path = (folder_ / reference.module).string();
+    auto text = read_script(path, kMaxManifestFileBytes);
+    if (!text) return reject(reference.path, text.error().message);
+    if (const auto valid = check_script(path, *text); !valid) return reject(reference.path, valid.error().message);
+    missing_modules_.erase(reference.module);
+    result_.code[reference.module] = without_byte_order_mark(*text);
   }
-  Result<void> load(const NamedModule& named) {
-    const auto code = made_.code.find(named.module);
-    if (code == made_.code.end() || !loaded_.insert({named.module, named.entrypoint}).second) return {};
-    MJ_TRY(fault, check_state_.check_code(named.module, named.entrypoint, code->second));
+  Result<void> check_code(const ModuleReference& reference) {
+    const auto code = result_.code.find(reference.module);
+    if (code == result_.code.end() || !checked_entrypoints_.insert({reference.module, reference.entrypoint}).second)
+      return {};
+    MJ_TRY(fault, checker_.check_code(reference.module, reference.entrypoint, code->second));
     if (!fault) return {};
-    if (fault->no_entrypoint)
-      return refuse(named.path.substr(0, named.path.rfind('.')) + ".entrypoint", named.module + ": " + fault->message),
+    if (fault->lacks_entrypoint)
+      return reject(reference.path.substr(0, reference.path.rfind('.')) + ".entrypoint",
+                    reference.module + ": " + fault->message),
              Result<void>();
-    if (!loaded_.insert({named.module, ""}).second) return {};  // further entrypoints have the same fault
+    if (!checked_entrypoints_.insert({reference.module, ""}).second)
+      return {};  // further entrypoints have the same fault
     PlanProblem problem{"", std::move(fault->message)};
     problem.line = fault->line, problem.column = problem.line == 0 ? 0 : 1;
-    made_.problems.push_back({(folder_ / named.module).string(), std::move(problem)});
+    result_.problems.push_back({(folder_ / reference.module).string(), std::move(problem)});
     return {};
   }
 
-  workflow::CodeChecker check_state_;
+  workflow::CodeChecker checker_;
   const std::string file_;
   const fs::path folder_;
-  YamlText job_states_;
-  ManifestFile made_;
-  std::set<std::string> seen_, missing_;
-  std::set<std::pair<std::string, std::string>> loaded_;
+  YamlText positions_;
+  ManifestFile result_;
+  std::set<std::string> visited_modules_, missing_modules_;
+  std::set<std::pair<std::string, std::string>> checked_entrypoints_;
 };
 
 }  // namespace
@@ -162,12 +167,13 @@ json to_json(const std::vector<FileProblem>& problems) {
   return out;
 }
 
-std::vector<FileProblem> located(const std::string& file, const YamlText& text, std::vector<PlanProblem> problems) {
+std::vector<FileProblem> locate_problems(const std::string& file, const YamlText& text,
+                                         std::vector<PlanProblem> problems) {
   std::vector<FileProblem> out;
   for (auto& problem : problems) {
     for (std::string path = problem.path; problem.line == 0;) {
-      if (const auto found = text.places.find(path); found != text.places.end())
-        std::tie(problem.line, problem.column) = found->second;
+      if (const auto entry = text.positions.find(path); entry != text.positions.end())
+        std::tie(problem.line, problem.column) = entry->second;
       if (path.empty()) break;
       const auto end = path.find_last_of(".[");
       path.resize(end == std::string::npos ? 0 : end);
@@ -178,25 +184,25 @@ std::vector<FileProblem> located(const std::string& file, const YamlText& text, 
 }
 
 Result<JsonFile> read_json_file(const std::string& file) {
-  MJ_TRY(text, read_script(file, kMaxFileBytes));
-  JsonFile read;
-  auto document = parse_exact_json(text, kMaxFileBytes);
+  MJ_TRY(text, read_script(file, kMaxManifestFileBytes));
+  JsonFile json_file;
+  auto document = parse_exact_json(text, kMaxManifestFileBytes);
   if (!document) {
-    read.problems.push_back({file, syntax_problem(document.error().message)});
-    return read;
+    json_file.problems.push_back({file, parse_syntax_error(document.error().message)});
+    return json_file;
   }
-  read.document = std::make_shared<const json>(std::move(*document));
+  json_file.document = std::make_shared<const json>(std::move(*document));
   // Nearly all JSON is valid YAML, and the YAML reader determines the positions of values. Otherwise problems have only
   // paths.
-  if (!yaml_to_json(text, kMaxFileBytes, read.places)) read.places = {};
-  return read;
+  if (!yaml_to_json(text, kMaxManifestFileBytes, json_file.positions)) json_file.positions = {};
+  return json_file;
 }
 
 Result<ManifestFile> read_manifest_file(workflow::EngineOptions options, const std::string& file) {
-  return ManifestFiles(std::move(options), file).whole();
+  return ManifestReader(std::move(options), file).read();
 }
 
-workflow::EngineOptions engine_options(const Settings& settings) {
+workflow::EngineOptions make_engine_options(const Settings& settings) {
   workflow::EngineOptions options;
   options.program = settings.libexec_dir + "/" + "mycojobs-workflowhost";
   return options;

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/log_level.h"
-#include "cli/store_session.h"
+#include "cli/service_setup.h"
 
 namespace mycojobs {
 namespace {
@@ -14,45 +14,47 @@ bool is_reloadable(const std::string& name) {
   return name == "log.level" || name.starts_with("ceiling.") || name.find(".ceiling.") != std::string::npos;
 }
 
-Result<Config> read_again(const FlagValues& options) {
-  MJ_TRY(config, load_config(system_sources(options)));
-  const auto refused = refused_settings(config.settings);
-  if (!refused.empty()) return fail(refused.front().error, refused.front().name);
+Result<Config> load_valid_config(const FlagValues& options) {
+  MJ_TRY(config, load_config(read_system_sources(options)));
+  const auto rejected = find_rejected_settings(config.settings);
+  if (!rejected.empty()) return fail(rejected.front().error, rejected.front().name);
   return std::move(config);
 }
 
 // Returns the changed settings that take effect after a restart.
-std::vector<std::string> names_for_restart(const std::vector<ConfigValue>& before,
-                                           const std::vector<ConfigValue>& after) {
+std::vector<std::string> find_settings_for_restart(const std::vector<ConfigValue>& old_values,
+                                                   const std::vector<ConfigValue>& new_values) {
   std::vector<std::string> names;
-  const auto compare = [&names](const std::vector<ConfigValue>& one, const std::vector<ConfigValue>& other) {
-    for (const ConfigValue& value : one) {
-      const auto same = std::find_if(other.begin(), other.end(), [&value](const ConfigValue& each) {
-        return each.name == value.name && each.text == value.text;
+  const auto compare = [&names](const std::vector<ConfigValue>& values, const std::vector<ConfigValue>& baseline) {
+    for (const ConfigValue& value : values) {
+      const auto match = std::find_if(baseline.begin(), baseline.end(), [&value](const ConfigValue& entry) {
+        return entry.name == value.name && entry.text == value.text;
       });
-      const bool known = std::find(names.begin(), names.end(), value.name) != names.end();
-      if (same == other.end() && !known && !is_reloadable(value.name)) names.push_back(value.name);
+      const bool is_listed = std::find(names.begin(), names.end(), value.name) != names.end();
+      if (match == baseline.end() && !is_listed && !is_reloadable(value.name)) names.push_back(value.name);
     }
   };
-  compare(after, before);
-  compare(before, after);
+  compare(new_values, old_values);
+  compare(old_values, new_values);
   return names;
 }
 
 }  // namespace
 
 void Reload::reload() {
-  auto config = read_again(options_);
+  auto config = load_valid_config(options_);
   if (!config) {
     log(LogLevel::error, "config", "not reloaded, the settings before stay in force: {}", config.error().message);
     return;
   }
   for (const std::string& warning : config->warnings) log(LogLevel::warn, "config", "{}", warning);
   set_log_level(config->settings.log_level);
-  for (const auto& apply : apply_) apply(config->settings);
-  const auto restart = names_for_restart(values_, config->values);
+  for (const auto& callback : callbacks_) callback(config->settings);
+  const auto settings_for_restart = find_settings_for_restart(values_, config->values);
   log(LogLevel::info, "config", "reloaded: ceilings, secrets and the log's level{}",
-      restart.empty() ? "" : fmt::format("; these settings take effect after a restart: {}", fmt::join(restart, ", ")));
+      settings_for_restart.empty()
+          ? ""
+          : fmt::format("; these settings take effect after a restart: {}", fmt::join(settings_for_restart, ", ")));
 }
 
 }  // namespace mycojobs

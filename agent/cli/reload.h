@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands/command_table.h"
+#include "cli/invocation.h"
 
 namespace mycojobs {
 
@@ -14,14 +14,14 @@ class Reload {
  public:
   explicit Reload(const Invocation& call) : options_(call.options), values_(call.values) {}
   // Registers a callback for valid settings. Must be called on the thread that calls reload().
-  void on_reload(std::function<void(const Settings&)> apply) { apply_.push_back(std::move(apply)); }
+  void on_reload(std::function<void(const Settings&)> callback) { callbacks_.push_back(std::move(callback)); }
   // Reloads, and logs errors and changes.
   void reload();
 
  private:
   FlagValues options_;
   std::vector<ConfigValue> values_;  // effective values, including those that need a restart
-  std::vector<std::function<void(const Settings&)>> apply_;
+  std::vector<std::function<void(const Settings&)>> callbacks_;
 };
 
 }  // namespace mycojobs

@@ -30,70 +30,70 @@ sigset_t stop_signals() {
   return set;
 }
 
-// Must be called at the start of the process: after a hang-up there is no controlling terminal.
+// The first call must be at the start of the process, because after a hang-up there is no controlling terminal.
 bool has_controlling_terminal() {
   static const bool has = Fd(::open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC)).get() >= 0;
   return has;
 }
 
-int wait_for(const sigset_t& set, int timeout_ms, siginfo_t& from) {
+int wait_for(const sigset_t& set, int timeout_ms, siginfo_t& info) {
   const timespec timeout{timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
-  return ::sigtimedwait(&set, &from, &timeout);
+  return ::sigtimedwait(&set, &info, &timeout);
 }
 
-// Returns a received signal, or 0 after the time. at_once: called before the wait for a duplicate.
-int next_signal(int timeout_ms, const std::function<void(int)>& at_once) {
+// Returns a received signal, or 0 after the time. on_signal: called before the wait for a duplicate.
+int next_signal(int timeout_ms, const std::function<void(int)>& on_signal) {
   const sigset_t set = stop_signals();
-  siginfo_t from{};
-  const int signal = wait_for(set, timeout_ms, from);
+  siginfo_t info{};
+  const int signal = wait_for(set, timeout_ms, info);
   if (signal <= 0) return 0;
-  at_once(signal);
-  // Sent by a process. Ctrl-C is sent by the kernel, and each one counts.
-  if (from.si_code == SI_USER) {
-    constexpr int kEchoMs = 100;  // between the signals to this process and to its process group
-    sigset_t same;
-    sigemptyset(&same);
-    sigaddset(&same, signal);
-    siginfo_t again{};
-    (void)wait_for(same, kEchoMs, again);
+  on_signal(signal);
+  // Only signals of processes can be duplicates. Ctrl-C is sent by the kernel, and each counts.
+  if (info.si_code == SI_USER) {
+    constexpr int kDuplicateMs = 100;  // maximum time between the signals to this process and to its process group
+    sigset_t duplicates;
+    sigemptyset(&duplicates);
+    sigaddset(&duplicates, signal);
+    siginfo_t duplicate{};
+    (void)wait_for(duplicates, kDuplicateMs, duplicate);
   }
   return signal;
 }
 
-// Reports liveness to the service manager when a report is due and the service is healthy, and changes of the reason
-// why the service is not ready.
-template <class Served>
+// Reports to the service manager: the liveness, when a report is due and the service is healthy, and each change of the
+// reason why the service is not ready.
+template <class Service>
 class ServiceStatusReporter {
  public:
-  ServiceStatusReporter(const ServiceManager& manager, Served& served, std::string status, ProcessLiveness& vitals)
-      : manager_(manager), served_(served), status_(std::move(status)), vitals_(vitals) {}
-  void show() {
-    show_status();
-    if (clock_.boot_ms() < next_ms_ || !served_.is_healthy()) return;
-    vitals_.mark_progress();
+  ServiceStatusReporter(const ServiceManager& manager, Service& service, std::string status, ProcessLiveness& liveness)
+      : manager_(manager), service_(service), status_(std::move(status)), liveness_(liveness) {}
+  void report() {
+    report_reason();
+    if (clock_.boot_ms() < next_report_ms_ || !service_.is_healthy()) return;
+    liveness_.mark_progress();
     manager_.notify_watchdog();
-    next_ms_ = clock_.boot_ms() + manager_.watchdog_interval_ms().value_or(kUnwatchedMs);
+    next_report_ms_ = clock_.boot_ms() + manager_.watchdog_interval_ms().value_or(kDefaultReportIntervalMs);
   }
   int pause_ms() const {
-    constexpr std::uint64_t kMaxMs = 250;
-    return static_cast<int>(std::min(kMaxMs, manager_.watchdog_interval_ms().value_or(kMaxMs)));
+    constexpr std::uint64_t kMaxPauseMs = 250;
+    return static_cast<int>(std::min(kMaxPauseMs, manager_.watchdog_interval_ms().value_or(kMaxPauseMs)));
   }
 
  private:
-  static constexpr std::uint64_t kUnwatchedMs = 5000;
-  void show_status() {
+  static constexpr std::uint64_t kDefaultReportIntervalMs = 5000;
+  void report_reason() {
     if (!manager_.is_available()) return;
-    std::string reason = served_.unready_reason();
+    std::string reason = service_.unready_reason();
     if (reason == reason_) return;
     manager_.status(reason.empty() ? status_ : reason);
     reason_ = std::move(reason);
   }
   const ServiceManager& manager_;
-  Served& served_;
+  Service& service_;
   std::string status_, reason_;
-  ProcessLiveness& vitals_;
+  ProcessLiveness& liveness_;
   SystemClock clock_;
-  std::uint64_t next_ms_ = 0;
+  std::uint64_t next_report_ms_ = 0;
 };
 
 }  // namespace
@@ -105,17 +105,24 @@ void block_stop_signals() {
   std::signal(SIGPIPE, SIG_IGN);  // NOLINT(cert-err33-c): SIG_IGN is always accepted
 }
 
-SignalRequest next_request(int timeout_ms, const std::function<void()>& at_stop) {
-  bool reloads = false;
-  const int signal = next_signal(timeout_ms, [&](int number) {
-    reloads = number == SIGHUP && !has_controlling_terminal();
-    if (!reloads) at_stop();
-  });
-  return reloads ? SignalRequest::reload : signal != 0 ? SignalRequest::stop : SignalRequest::none;
+void exit_on_stop_signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
+  ::pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
-int next_stop_signal(int timeout_ms, const std::function<void()>& at_once) {
-  return next_signal(timeout_ms, [&at_once](int) { at_once(); });
+SignalRequest next_request(int timeout_ms, const std::function<void()>& on_stop) {
+  bool is_reload = false;
+  const int signal = next_signal(timeout_ms, [&](int signal_number) {
+    is_reload = signal_number == SIGHUP && !has_controlling_terminal();
+    if (!is_reload) on_stop();
+  });
+  return is_reload ? SignalRequest::reload : signal != 0 ? SignalRequest::stop : SignalRequest::none;
+}
+
+int next_stop_signal(int timeout_ms, const std::function<void()>& on_signal) {
+  return next_signal(timeout_ms, [&on_signal](int) { on_signal(); });
 }
 
 int next_follower_signal(int timeout_ms) {
@@ -123,19 +130,19 @@ int next_follower_signal(int timeout_ms) {
   return signal == 0 && is_output_closed() ? SIGPIPE : signal;
 }
 
-bool AgentStatus::wait(const Error& why) {
-  constexpr int kPauseMs = 400;
-  health_.failed(0, "starting", why);
+bool AgentStatus::wait(const Error& error) {
+  constexpr int kStoreRetryIntervalMs = 400;
+  health_.on_failure(0, "starting", error);
   {
     std::lock_guard lock(mutex_);
-    reason_ = "the store is away";
+    unready_reason_ = "the store is away";
   }
-  if (!std::exchange(waits_, true)) manager_.ready("waits for its store: " + why.message);
-  vitals_.mark_progress();
+  if (!std::exchange(is_waiting_, true)) manager_.ready("waits for its store: " + error.message);
+  liveness_.mark_progress();
   manager_.notify_watchdog();
-  const SignalRequest request = next_request(kPauseMs, [] {});
-  reload_wanted_ = reload_wanted_ || request == SignalRequest::reload;
-  return !(stopped_ = request == SignalRequest::stop);
+  const SignalRequest request = next_request(kStoreRetryIntervalMs, [] {});
+  reload_requested_ = reload_requested_ || request == SignalRequest::reload;
+  return !(is_stopped_ = request == SignalRequest::stop);
 }
 
 Agent& AgentStatus::attach_agent(std::unique_ptr<Agent> agent) {
@@ -147,71 +154,72 @@ Agent& AgentStatus::attach_agent(std::unique_ptr<Agent> agent) {
 
 std::string AgentStatus::unready_reason() {
   std::lock_guard lock(mutex_);
-  return agent_ ? agent_->unready_reason() : reason_;
+  return agent_ ? agent_->unready_reason() : unready_reason_;
 }
 
-void AgentStatus::measure() {
+void AgentStatus::refresh_metrics() {
   std::lock_guard lock(mutex_);
-  if (agent_) return agent_->measure();
+  if (agent_) return agent_->refresh_metrics();
   metrics_.set(Metric::ready, {}, 0);
 }
 
 void wait_for_drain(Agent& agent) {
-  constexpr std::uint64_t kQuietMs = 1000;
+  constexpr std::uint64_t kMessageDelayMs = 1000;
   const SystemClock clock;
-  const std::uint64_t since_ms = clock.boot_ms();
+  const std::uint64_t start_ms = clock.boot_ms();
   agent.drain();
-  for (bool shown = false; agent.busy() > 0;) {
-    if (!shown && clock.boot_ms() - since_ms > kQuietMs) {
+  for (bool shown = false; agent.busy_slots() > 0;) {
+    if (!shown && clock.boot_ms() - start_ms > kMessageDelayMs) {
       shown = true;
       print_message(
           fmt::format("waiting for {} that runs on this host; Ctrl-C exits immediately, and the next `mycojobs dev` or "
                       "`run` on this state folder runs it again",
-                      agent.busy() == 1 ? "a job" : fmt::format("{} jobs", agent.busy())));
+                      agent.busy_slots() == 1 ? "a job" : fmt::format("{} jobs", agent.busy_slots())));
     }
     if (next_stop_signal(10) != 0) return;
   }
 }
 
-int serve(Agent& agent, const std::string& status, ProcessLiveness& vitals, Reload& reload) {
+int serve(Agent& agent, const std::string& status, ProcessLiveness& liveness, Reload& reload) {
   const ServiceManager manager = ServiceManager::from_environment();
   manager.ready(status);
-  ServiceStatusReporter life(manager, agent, status, vitals);
-  int stops = 0;
-  while (stops == 0 || agent.busy() > 0) {
+  ServiceStatusReporter reporter(manager, agent, status, liveness);
+  int stop_count = 0;
+  while (stop_count == 0 || agent.busy_slots() > 0) {
     // New jobs may arrive directly after the stop signal, and must not be claimed.
-    const SignalRequest request = next_request(stops > 0 ? 20 : life.pause_ms(), [&agent] { agent.drain(); });
-    life.show();
+    const SignalRequest request = next_request(stop_count > 0 ? 20 : reporter.pause_ms(), [&agent] { agent.drain(); });
+    reporter.report();
     if (request == SignalRequest::reload) reload.reload();
-    const bool lost = agent.runner_lost() && stops == 0;
-    if (request != SignalRequest::stop && !lost) continue;
-    switch (++stops) {
+    const bool is_runner_lost = agent.runner_lost() && stop_count == 0;
+    if (request != SignalRequest::stop && !is_runner_lost) continue;
+    switch (++stop_count) {
       case 1:
         log(LogLevel::info, "worker", "draining: {} to finish; once more stops them and gives them back",
-            count_with_noun(agent.busy(), "job"));
+            count_with_noun(agent.busy_slots(), "job"));
         manager.stopping();
         agent.drain();
         break;
       case 2:
         log(LogLevel::warn, "worker",
             "stopping {}: returned to their queues without a delivery; another signal exits immediately",
-            count_with_noun(agent.busy(), "job"));
+            count_with_noun(agent.busy_slots(), "job"));
         agent.return_jobs();
         break;
       default:
         log(LogLevel::warn, "worker", "exiting immediately: {} will be delivered again",
-            count_with_noun(agent.busy(), "job"));
+            count_with_noun(agent.busy_slots(), "job"));
         return EX_TEMPFAIL;
     }
   }
   return agent.runner_lost() ? EX_TEMPFAIL : EXIT_SUCCESS;
 }
 
-void serve(Coordinator& coordinator, const std::string& status, ProcessLiveness& vitals, Reload& reload) {
+void serve(Coordinator& coordinator, const std::string& status, ProcessLiveness& liveness, Reload& reload) {
   const ServiceManager manager = ServiceManager::from_environment();
   manager.ready(status);
-  ServiceStatusReporter life(manager, coordinator, status, vitals);
-  for (SignalRequest request{}; (request = next_request(life.pause_ms(), [] {})) != SignalRequest::stop; life.show()) {
+  ServiceStatusReporter reporter(manager, coordinator, status, liveness);
+  for (SignalRequest request{}; (request = next_request(reporter.pause_ms(), [] {})) != SignalRequest::stop;
+       reporter.report()) {
     if (request == SignalRequest::reload) reload.reload();
   }
   manager.stopping();

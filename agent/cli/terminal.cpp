@@ -28,8 +28,8 @@
 namespace mycojobs {
 namespace {
 
-const char* code_of(OutputStyle tone) {
-  switch (tone) {
+const char* colour_code(OutputStyle style) {
+  switch (style) {
     case OutputStyle::plain:
       return "";
     case OutputStyle::good:
@@ -49,37 +49,37 @@ const char* code_of(OutputStyle tone) {
 // An output stream, with the state of job output on it.
 class Stream {
  public:
-  explicit Stream(std::FILE* to) : to_(to), terminal_(::isatty(::fileno(to)) != 0) {}
+  explicit Stream(std::FILE* file) : file_(file), is_terminal_(::isatty(::fileno(file)) != 0) {}
 
   void write(std::string_view text) {
-    const bool whole = std::fwrite(text.data(), 1, text.size(), to_) == text.size();
-    if ((!whole || std::fflush(to_) != 0) && failed_ == 0) failed_ = errno;
+    const bool is_complete = std::fwrite(text.data(), 1, text.size(), file_) == text.size();
+    if ((!is_complete || std::fflush(file_) != 0) && write_errno_ == 0) write_errno_ = errno;
   }
-  int failed() const { return failed_; }  // errno of the first failed write; 0: none
-  void answer(std::string_view text) { write(terminal_ ? printable_with_colours(text) : std::string(text)); }
-  void output(std::string_view bytes) {
-    const std::string text = terminal_ ? screen_.take(bytes) : std::string(bytes);
-    if (!text.empty()) open_line_ = !text.ends_with('\n');
+  int write_error() const { return write_errno_; }  // errno of the first failed write; 0: no error
+  void write_result(std::string_view text) { write(is_terminal_ ? printable_with_colours(text) : std::string(text)); }
+  void write_job_output(std::string_view bytes) {
+    const std::string text = is_terminal_ ? screen_.take(bytes) : std::string(bytes);
+    if (!text.empty()) has_open_line_ = !text.ends_with('\n');
     write(text);
   }
-  // Returns true if the last line of job output is not terminated, and resets this state.
-  bool left_open() {
-    if (const std::string text = screen_.rest(); !text.empty()) open_line_ = !text.ends_with('\n'), write(text);
-    return std::exchange(open_line_, false);
+  // Writes the rest of the job's output. Returns true if its last line is not terminated.
+  bool end_job_output() {
+    if (const std::string text = screen_.rest(); !text.empty()) has_open_line_ = !text.ends_with('\n'), write(text);
+    return std::exchange(has_open_line_, false);
   }
   bool is_same_as(const Stream& other) const {
-    struct stat ours {};
-    struct stat theirs {};
-    return ::fstat(::fileno(to_), &ours) == 0 && ::fstat(::fileno(other.to_), &theirs) == 0 &&
-           ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+    struct stat status {};
+    struct stat other_status {};
+    return ::fstat(::fileno(file_), &status) == 0 && ::fstat(::fileno(other.file_), &other_status) == 0 &&
+           status.st_dev == other_status.st_dev && status.st_ino == other_status.st_ino;
   }
 
  private:
-  std::FILE* to_;
-  bool terminal_;
-  int failed_ = 0;
+  std::FILE* file_;
+  bool is_terminal_;
+  int write_errno_ = 0;
   ScreenText screen_;
-  bool open_line_ = false;
+  bool has_open_line_ = false;
 };
 
 Stream& out() {
@@ -91,21 +91,21 @@ Stream& err() {
   return stream;
 }
 
-// Terminates an unfinished line of the job if the next message would follow it. Output in a separate file stays
-// unchanged.
+// Terminates an unfinished line of the job if the next message would be appended to it. Output that is redirected to a
+// file of its own stays unchanged.
 void end_open_line() {
-  const bool in_out = out().left_open();
-  const bool in_err = err().left_open();
+  const bool in_out = out().end_job_output();
+  const bool in_err = err().end_job_output();
   if (in_err || (in_out && out().is_same_as(err()))) err().write("\n");
 }
 
 }  // namespace
 
-std::string paint(OutputStyle tone, std::string_view text, bool to_stderr) {
+std::string paint(OutputStyle style, std::string_view text, bool to_stderr) {
   static const bool colours[2] = {::isatty(STDOUT_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr,
                                   ::isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr};
-  if (tone == OutputStyle::plain || !colours[to_stderr ? 1 : 0]) return std::string(text);
-  return std::string(code_of(tone)) + std::string(text) + "\033[0m";
+  if (style == OutputStyle::plain || !colours[to_stderr ? 1 : 0]) return std::string(text);
+  return std::string(colour_code(style)) + std::string(text) + "\033[0m";
 }
 
 void print_message(std::string_view line) {
@@ -115,14 +115,14 @@ void print_message(std::string_view line) {
   err().write(text + "\n");
 }
 
-void print(std::string_view text) { out().answer(text); }
+void print(std::string_view text) { out().write_result(text); }
 
 namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 constexpr std::size_t kGap = 2, kMinCellWidth = 6;
 
-std::vector<std::size_t> widths_of(const Rows& rows) {
+std::vector<std::size_t> get_column_widths(const Rows& rows) {
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
@@ -131,89 +131,87 @@ std::vector<std::size_t> widths_of(const Rows& rows) {
   return widths;
 }
 
-std::size_t whole(const std::vector<std::size_t>& widths) {
+std::size_t get_table_width(const std::vector<std::size_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), kGap * (widths.size() - 1));
 }
 
 // Matches the format of local_time().
-bool is_moment(std::string_view cell) {
-  constexpr std::string_view kForm = "0000-00-00 00:00:00";
-  return cell.size() == kForm.size() && std::equal(cell.begin(), cell.end(), kForm.begin(), [](char is, char form) {
-           return form == '0' ? is >= '0' && is <= '9' : is == form;
-         });
+bool is_local_time(std::string_view cell) {
+  constexpr std::string_view kFormat = "0000-00-00 00:00:00";
+  return cell.size() == kFormat.size() &&
+         std::equal(cell.begin(), cell.end(), kFormat.begin(),
+                    [](char c, char format) { return format == '0' ? c >= '0' && c <= '9' : c == format; });
 }
 
-// REQUIRES: a coloured cell has one colour for the whole text.
-std::string cut(const std::string& cell, std::size_t max) {
-  constexpr std::string_view kPlain = "\033[0m";
+// Cuts the cell to `max` columns. REQUIRES: a coloured cell has one colour for the whole text.
+std::string cut_cell(const std::string& cell, std::size_t max) {
+  constexpr std::string_view kReset = "\033[0m";
   if (columns(cell) <= max) return cell;
   const std::size_t begin = cell.starts_with('\033') ? cell.find('m') + 1 : 0;
-  const bool coloured = begin > 0 && cell.ends_with(kPlain);
-  if (!coloured) return shortened(cell, max);
-  const std::size_t inner = cell.size() - begin - kPlain.size();
-  return cell.substr(0, begin) + shortened(std::string_view(cell).substr(begin, inner), max) + std::string(kPlain);
+  const bool is_coloured = begin > 0 && cell.ends_with(kReset);
+  if (!is_coloured) return shortened(cell, max);
+  const std::size_t text_bytes = cell.size() - begin - kReset.size();
+  return cell.substr(0, begin) + shortened(std::string_view(cell).substr(begin, text_bytes), max) + std::string(kReset);
 }
 
-std::size_t screen_columns() {
-  const Terminal terminal = terminal_of(stdout);
+std::size_t get_screen_width() {
+  const Terminal terminal = get_terminal(stdout);
   if (terminal.lines == 0) return 0;
-  const char* named = std::getenv("COLUMNS");
+  const char* variable = std::getenv("COLUMNS");
   std::uint64_t columns = 0;
-  return named != nullptr && parse_u64(named, columns) && columns > 0 ? static_cast<std::size_t>(columns)
-                                                                      : terminal.columns;
+  return variable != nullptr && parse_u64(variable, columns) && columns > 0 ? static_cast<std::size_t>(columns)
+                                                                            : terminal.columns;
 }
 
-void fit(Rows& rows, std::size_t screen) {
-  if (rows.empty() || whole(widths_of(rows)) <= screen) return;
+void fit_to_screen(Rows& rows, std::size_t screen_width) {
+  if (rows.empty() || get_table_width(get_column_widths(rows)) <= screen_width) return;
   const std::string today = local_time(static_cast<std::uint64_t>(std::time(nullptr)) * 1000).substr(0, 10);
-  std::set<std::size_t> moments;
+  std::set<std::size_t> time_columns;
   for (auto& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) {
-      if (!is_moment(row[i])) continue;
+      if (!is_local_time(row[i])) continue;
       row[i] = row[i].starts_with(today) ? row[i].substr(11) : row[i].substr(0, 10);
-      moments.insert(i);
+      time_columns.insert(i);
     }
   }
-  std::vector<std::size_t> widths = widths_of(rows);
-  while (whole(widths) > screen) {
+  std::vector<std::size_t> widths = get_column_widths(rows);
+  while (get_table_width(widths) > screen_width) {
     std::size_t widest = 0;
     for (std::size_t i = 1; i < widths.size(); ++i) {
-      if (!moments.contains(i) && (widest == 0 || widths[i] > widths[widest])) widest = i;
+      if (!time_columns.contains(i) && (widest == 0 || widths[i] > widths[widest])) widest = i;
     }
     if (widest == 0 || widths[widest] <= kMinCellWidth) break;
     --widths[widest];
   }
   for (auto& row : rows) {
-    for (std::size_t i = 1; i < row.size(); ++i) row[i] = cut(row[i], widths[i]);
+    for (std::size_t i = 1; i < row.size(); ++i) row[i] = cut_cell(row[i], widths[i]);
   }
 }
 
-}  // namespace
-
-namespace {
-
 // Wraps the last cell of a row below itself, if it is plain text that is too wide for the screen.
-std::string hung(const std::string& cell, std::size_t indent, std::size_t screen) {
+std::string wrap_cell(const std::string& cell, std::size_t indent, std::size_t screen_width) {
   constexpr std::size_t kMinTextBytes = 24;
-  if (screen < indent + kMinTextBytes || indent + columns(cell) <= screen || cell.find('\033') != std::string::npos)
+  if (screen_width < indent + kMinTextBytes || indent + columns(cell) <= screen_width ||
+      cell.find('\033') != std::string::npos)
     return cell;
   std::string out;
-  for (char c : wrapped(cell, screen - indent)) out += c == '\n' ? "\n" + std::string(indent, ' ') : std::string(1, c);
+  for (char c : wrapped(cell, screen_width - indent))
+    out += c == '\n' ? "\n" + std::string(indent, ' ') : std::string(1, c);
   return out;
 }
 
 }  // namespace
 
 void print_table(const std::vector<std::vector<std::string>>& rows) {
-  const std::vector<std::size_t> widths = widths_of(rows);
-  const std::size_t screen = screen_columns();
-  const std::size_t indent = widths.empty() ? 0 : whole(widths) - widths.back();
+  const std::vector<std::size_t> widths = get_column_widths(rows);
+  const std::size_t screen_width = get_screen_width();
+  const std::size_t indent = widths.empty() ? 0 : get_table_width(widths) - widths.back();
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
       std::string cell = row[i];
       for (char& c : cell) c = c == '\n' || c == '\t' ? ' ' : c;
-      line += i + 1 == widths.size() ? hung(cell, indent, screen) : cell;
+      line += i + 1 == widths.size() ? wrap_cell(cell, indent, screen_width) : cell;
       if (i + 1 < row.size()) line.append(widths[i] - columns(row[i]) + kGap, ' ');
     }
     print(line + "\n");
@@ -221,48 +219,48 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
 }
 
 void print_list(Rows rows) {
-  if (const std::size_t screen = screen_columns(); screen > 0) fit(rows, screen);
+  if (const std::size_t screen_width = get_screen_width(); screen_width > 0) fit_to_screen(rows, screen_width);
   print_table(rows);
 }
 
-void print_output(bool is_err, std::string_view bytes) { (is_err ? err() : out()).output(bytes); }
+void print_output(bool is_err, std::string_view bytes) { (is_err ? err() : out()).write_job_output(bytes); }
 
 void print_log(const Log& line) { print_output(line.stream != LogStream::out, line.text); }
 
 bool is_output_closed() {
-  const auto lost = [](int fd) {
-    struct stat is {};
-    if (::fstat(fd, &is) != 0 || (!S_ISFIFO(is.st_mode) && !S_ISSOCK(is.st_mode))) return false;
-    pollfd stream{fd, 0, 0};  // a lost reader is reported without being requested
+  const auto is_closed = [](int fd) {
+    struct stat status {};
+    if (::fstat(fd, &status) != 0 || (!S_ISFIFO(status.st_mode) && !S_ISSOCK(status.st_mode))) return false;
+    pollfd stream{fd, 0, 0};  // POLLERR and POLLHUP are always reported
     return ::poll(&stream, 1, 0) == 1 && (stream.revents & (POLLERR | POLLHUP)) != 0;
   };
-  return lost(STDOUT_FILENO) || lost(STDERR_FILENO);
+  return is_closed(STDOUT_FILENO) || is_closed(STDERR_FILENO);
 }
 
 int finish(const Result<int>& code) { return code ? *code : print_error(code.error()); }
 
-int exit_process(int code) {
-  const int failed = out().failed();
-  if (failed == 0 || failed == EPIPE) return code;
+int check_output_written(int code) {
+  const int error = out().write_error();
+  if (error == 0 || error == EPIPE) return code;
   return print_error(
-      {Code::io, fmt::format("the answer could not be written to standard output: {}", errno_text(failed))});
+      {Code::io, fmt::format("the answer could not be written to standard output: {}", errno_text(error))});
 }
 
 namespace {
 
-bool json_errors = false;
+bool errors_as_json = false;
 
 }  // namespace
 
-void print_errors_as_json() { json_errors = true; }
-bool prints_errors_as_json() { return json_errors; }
+void print_errors_as_json() { errors_as_json = true; }
+bool errors_are_json() { return errors_as_json; }
 
 int print_error(const Error& error) { return print_error(error, exit_code(error)); }
 
 int print_error(const Error& error, int exit) {
-  if (json_errors) {
-    const nlohmann::json shown = {{"code", to_string(error.code)}, {"message", error.message}, {"exit", exit}};
-    print_message(dump_json({{"error", shown}}));
+  if (errors_as_json) {
+    const nlohmann::json object = {{"code", to_string(error.code)}, {"message", error.message}, {"exit", exit}};
+    print_message(dump_json({{"error", object}}));
     return exit;
   }
   print_message(paint(OutputStyle::bad, "mycojobs: ", true) + error.message);
@@ -304,10 +302,10 @@ int exit_code(const Job& job) {
 
 namespace {
 
-constexpr std::uint64_t kQuietMs = 1000;  // shorter operations show no progress
-constexpr std::uint64_t kEveryMs = 100;
+constexpr std::uint64_t kProgressDelayMs = 1000;  // shorter operations show no progress
+constexpr std::uint64_t kProgressIntervalMs = 100;
 
-void write(std::string_view text) {
+void write_to_stderr(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }
@@ -315,19 +313,19 @@ void write(std::string_view text) {
 }  // namespace
 
 ProgressLine::~ProgressLine() {
-  if (shown_boot_ms_ != 0) write("\r\033[K");
+  if (update_boot_ms_ != 0) write_to_stderr("\r\033[K");
 }
 
 void ProgressLine::show(std::string_view phase, std::uint64_t done, std::uint64_t total) {
-  static const bool terminal = ::isatty(STDERR_FILENO) != 0;
+  static const bool is_terminal = ::isatty(STDERR_FILENO) != 0;
   const std::uint64_t now = clock_.boot_ms();
-  if (!terminal || now - since_boot_ms_ < kQuietMs || now - shown_boot_ms_ < kEveryMs) return;
-  shown_boot_ms_ = now;
-  const std::string of = total == 0 ? "" : fmt::format(" of {} ({} %)", total, 100 * done / total);
-  write(fmt::format("\r\033[K{}: {}{}", phase, done, of));
+  if (!is_terminal || now - start_boot_ms_ < kProgressDelayMs || now - update_boot_ms_ < kProgressIntervalMs) return;
+  update_boot_ms_ = now;
+  const std::string total_text = total == 0 ? "" : fmt::format(" of {} ({} %)", total, 100 * done / total);
+  write_to_stderr(fmt::format("\r\033[K{}: {}{}", phase, done, total_text));
 }
 
-Terminal terminal_of(std::FILE* stream) {
+Terminal get_terminal(std::FILE* stream) {
   Terminal out;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"}) {
     const char* value = std::getenv(name);

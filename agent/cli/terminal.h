@@ -1,5 +1,5 @@
-// Terminal output. Messages go to stderr, results to stdout. Exit codes are sysexits, and exit_code(const Job&) for
-// jobs.
+// Output to the terminal: messages on stderr, results on stdout. Exit codes are those of sysexits.h, and those of
+// exit_code(const Job&) for jobs. For the main thread only.
 #pragma once
 
 #include <cstdint>
@@ -34,46 +34,48 @@ void print_list(std::vector<std::vector<std::string>> rows);
 // Forwards output of a job to the same stream: byte for byte to a pipe or file, as displayable text to a terminal.
 // print_message() ends an unfinished line of the job first.
 void print_output(bool is_err, std::string_view bytes);
-void print_log(const Log&);  // the same for a log line; all streams but stdout go to stderr
+// Forwards a log line like print_output(). Lines of all streams but stdout go to stderr.
+void print_log(const Log&);
 // Prints "mycojobs: message" on stderr, or {"error": {code, message, exit}} after print_errors_as_json(). Returns
 // exit_code(error).
 int print_error(const Error&);
-int print_error(const Error&, int exit);  // returns another exit code
+int print_error(const Error&, int exit);  // returns `exit` instead
 void print_errors_as_json();
-bool prints_errors_as_json();
-// Returns true once standard output or standard error is a pipe or socket that its reader has closed. Writes nothing.
+bool errors_are_json();
+// Returns true if standard output or standard error is a pipe or socket that its reader has closed. Writes nothing.
 bool is_output_closed();
-// Returns the exit code of a command; prints its error.
+// Returns the exit code of a command, and prints its error.
 int finish(const Result<int>& code);
-// Returns code, or EX_IOERR if a result could not be written ("no space left"). A closed pipe is not an error.
-int exit_process(int code);
+// Returns `code`, or EX_IOERR if a result could not be written ("no space left"). A closed pipe is not an error.
+int check_output_written(int code);
 
-int exit_code(const Error&);
-// 0 finished; 1 exit, signal, exception, other failures; 124 timeout; 126 violation; 130 cancelled; 137 oom
+int exit_code(const Error&);  // a code of sysexits
+// Exit code of a command that reflects a job: 0 finished; 1 exit, signal, exception, other failures; 124 timeout; 126
+// violation; 130 cancelled; 137 oom.
 int exit_code(const Job&);
 
 // Progress of an operation that takes more than a second, on one line of the terminal. Writes nothing if stderr is not
 // a terminal. The destructor erases the line.
 class ProgressLine {
  public:
-  explicit ProgressLine(const Clock& clock) : clock_(clock), since_boot_ms_(clock.boot_ms()) {}
+  explicit ProgressLine(const Clock& clock) : clock_(clock), start_boot_ms_(clock.boot_ms()) {}
   ~ProgressLine();
   ProgressLine(const ProgressLine&) = delete;
   ProgressLine& operator=(const ProgressLine&) = delete;
-  void show(std::string_view phase, std::uint64_t done, std::uint64_t total);  // total 0: unknown
+  void show(std::string_view phase, std::uint64_t done, std::uint64_t total);  // total 0: unknown number
 
  private:
   const Clock& clock_;
-  std::uint64_t since_boot_ms_;
-  std::uint64_t shown_boot_ms_ = 0;  // 0: never
+  std::uint64_t start_boot_ms_;
+  std::uint64_t update_boot_ms_ = 0;  // time of the latest update; 0: nothing was written
 };
 
-// Properties of the terminal of a stream; 0 lines: the stream is not a terminal. Colours and character set follow the
-// environment (NO_COLOR, LC_ALL, LC_CTYPE, LANG).
+// Properties of the terminal of a stream. Colours and character set follow the environment (NO_COLOR, LC_ALL, LC_CTYPE,
+// LANG). lines is 0 if the stream is not a terminal.
 struct Terminal {
   std::size_t columns = 100, lines = 0;
   bool colour = false, ascii = false;
 };
-Terminal terminal_of(std::FILE*);
+Terminal get_terminal(std::FILE*);
 
 }  // namespace mycojobs

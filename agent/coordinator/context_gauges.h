@@ -23,8 +23,8 @@ class ContextGauges {
   // Sets whether this coordinator leads the context. A coordinator that does not lead withdraws the metrics of the
   // context.
   void set_leader(bool);
-  // Reads the figures from the store when the refresh interval has passed. Error `unavailable`: the store did not
-  // answer.
+  // Reads the next figures from the store and publishes them when the refresh interval has passed. Error `unavailable`:
+  // the store did not answer.
   Result<void> refresh_gauges(Store&, std::uint64_t now_boot_ms);
 
   // Reports that a flow was advanced and that `gates` of its gates are waiting.
@@ -42,27 +42,28 @@ class ContextGauges {
   // Sum over all queues that share a metric label.
   struct Queue {
     std::uint64_t jobs = 0;
-    std::optional<std::uint64_t> oldest_ms = 0;  // empty: there are jobs, but no record has its time
+    std::optional<std::uint64_t> oldest_ms = 0;  // empty: there are jobs, but no record has a start time
     bool paused = false;
     void add(const Survey::Queue&);
   };
-  void begin_sweep(const KnownQueues&);
-  void show(const Survey&);
-  void show_queues();
-  Result<void> show_kept(RecordStore&);
-  void forget();
+  void start_queue_scan(const KnownQueues&);
+  void publish_survey(const Survey&);
+  void publish_queues();
+  Result<void> publish_storage_usage(RecordStore&);
+  void remove_metrics();
 
   std::shared_ptr<Metrics> metrics_;
   Id context_;
-  bool leads_ = false;
-  std::uint64_t next_boot_ms_ = 0, swept_boot_ms_ = 0;  // next refresh; next refresh that starts with the first queue
-  std::map<Id, Gates> gates_;                           // by flow; only flows with gates
+  bool is_leader_ = false;
+  std::uint64_t next_refresh_boot_ms_ = 0;
+  std::uint64_t next_scan_boot_ms_ = 0;  // next refresh that starts with the first queue
+  std::map<Id, Gates> gates_by_flow_;    // only flows with waiting gates
   std::uint64_t sweep_ = 0;
   // A refresh reads one page of the queues. The figures are published after the last page.
-  std::vector<std::string> to_check_;
-  std::size_t scanned_ = 0;
-  std::set<std::string, std::less<>> types_;  // script types that runners serve
-  std::map<std::string, Queue, std::less<>> found_;
+  std::vector<std::string> scanned_queues_;
+  std::size_t next_queue_ = 0;                       // index in scanned_queues_
+  std::set<std::string, std::less<>> runner_types_;  // script types that runners serve
+  std::map<std::string, Queue, std::less<>> queues_by_label_;
   LogOnce log_once_;
 };
 

@@ -11,59 +11,13 @@
 namespace mycojobs {
 namespace {
 
-// Interval at which a coordinator that waits for the leadership tries to acquire it.
-constexpr std::uint64_t kFlowCheckMs = 500;
-
-}  // namespace
-
-Result<void> Leadership::renew(FlowStore& store) {
-  const std::uint64_t now = clock_.boot_ms();
-  const bool had = is_leader();
-  if (!had && leads_) {
-    log(LogLevel::warn, "coordinator",
-        "context {}: lost leadership: the process was stopped or the store was unavailable for a whole lease",
-        context_);
-    leads_ = false;
-    next_boot_ms_ = now;
-  }
-  if (now < next_boot_ms_) return {};
-  auto ours = store.acquire_leadership(context_, instance_, where_, lease_ms_);
-  if (!ours) return tl::unexpected<Error>(std::move(ours).error());  // The next round tries again.
-  next_boot_ms_ = clock_.boot_ms() + std::min<std::uint64_t>(lease_ms_ / 4, kFlowCheckMs);
-  if (*ours) {
-    // The lease starts before the request is sent, so that the local end of the lease is not later than the one in the
-    // store.
-    until_boot_ms_ = now + lease_ms_;
-    next_boot_ms_ = now + lease_ms_ / 3;
-  }
-  if (*ours != had) {
-    log(LogLevel::info, "coordinator", "context {}: {}", context_,
-        *ours ? "acquired leadership" : "another coordinator is the leader");
-    newly_ = *ours;
-  }
-  leads_ = *ours;
-  return {};
-}
-
-bool Leadership::was_acquired() { return std::exchange(newly_, false); }
-
-void Leadership::release(FlowStore& store) {
-  if (!is_leader()) return;
-  leads_ = false;
-  if (auto done = store.release_leadership(context_, instance_); !done) {
-    log(LogLevel::info, "coordinator", "context {}: leadership was not released: {}", context_, done.error().message);
-  }
-}
-
-namespace {
-
-constexpr std::uint32_t kAtOnce = 64;      // maximum number of flows of one round, before the lease is renewed again
-constexpr std::uint64_t kMaxMs = 1000;     // maximum time between two rounds
-constexpr std::uint64_t kTickMs = 200;     // interval of the timers of jobs
-constexpr std::uint64_t kRetireMs = 5000;  // interval of the retention
+constexpr std::uint32_t kMaxRoundFlows = 64;  // The lease is renewed between two rounds.
+constexpr std::uint64_t kMaxRoundIntervalMs = 1000;
+constexpr std::uint64_t kTickIntervalMs = 200;     // for the timers of jobs
+constexpr std::uint64_t kRetireIntervalMs = 5000;  // for the retention of flows
 // Interval of the recovery of all flows. Recovery finds flows that lost their due time or events because another client
-// deleted keys. Recovery takes at most one part in kRecoverShare of the time.
-constexpr std::uint64_t kRecoverMs = 60000, kRecoverShare = 20;
+// deleted keys. The interval is at least kRecoverIntervalFactor times the duration of the previous recovery.
+constexpr std::uint64_t kRecoverIntervalMs = 60000, kRecoverIntervalFactor = 20;
 constexpr std::uint64_t kMinBackoffMs = 1000, kMaxBackoffMs = 30000;
 constexpr std::size_t kMaxBackoffs = 1000;
 
@@ -75,60 +29,62 @@ ContextLoop::ContextLoop(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store
       store_(std::move(store)),
       clock_(clock),
       settings_(std::move(settings)),
-      leadership_(clock, settings_.context, settings_.instance, settings_.where, settings_.lease_ms),
+      leadership_(clock, settings_.context, settings_.instance, settings_.location, settings_.lease_ms),
       gauges_(settings_.metrics, settings_.context),
-      next_retire_(settings_.retention_ms > 0 ? 0 : UINT64_MAX) {}
+      next_retire_ms_(settings_.retention_ms > 0 ? 0 : UINT64_MAX) {}
 
-Result<std::uint64_t> ContextLoop::round() {
+Result<std::uint64_t> ContextLoop::run_round() {
+  auto renewed = leadership_.renew(*flows_);
   // Also set after an error of the store, so that the metrics of the context are not published beyond the lease.
-  auto kept = leadership_.renew(*flows_);
   gauges_.set_leader(leadership_.is_leader());
-  if (!kept) return tl::unexpected<Error>(std::move(kept).error());
-  const auto until = [&](std::uint64_t moment) {
+  if (!renewed) return tl::unexpected<Error>(std::move(renewed).error());
+  const auto ms_until = [&](std::uint64_t time_ms) {
     const std::uint64_t now = clock_.boot_ms();
-    return moment > now ? moment - now : 0;
+    return time_ms > now ? time_ms - now : 0;
   };
-  if (!leadership_.is_leader()) return std::min(kMaxMs, std::max<std::uint64_t>(1, until(leadership_.next_boot_ms())));
-  if (leadership_.was_acquired()) {
+  if (!leadership_.is_leader())
+    return std::min(kMaxRoundIntervalMs, std::max<std::uint64_t>(1, ms_until(leadership_.next_renewal_boot_ms())));
+  if (leadership_.pop_acquired()) {
     // The previous leader has advanced flows, so the cached runs are old.
-    cache_.forget_runs();
+    cache_.clear_runs();
     is_newly_leader_ = true;
-    next_recover_ = 0;
-    next_schedules_ = 0;
+    next_recovery_ms_ = 0;
+    next_schedules_ms_ = 0;
   }
   if (const std::uint64_t now = clock_.boot_ms();
-      is_newly_leader_ ? next_recover_ == 0 : !recovering_ && now >= next_recover_) {
-    recovering_ = true;
-    recovering_since_ = now;
-    recovered_ = 0;
+      is_newly_leader_ ? next_recovery_ms_ == 0 : !is_recovering_ && now >= next_recovery_ms_) {
+    is_recovering_ = true;
+    recovery_start_ms_ = now;
+    last_recovered_ = 0;
     gauges_.on_sweep_begin();
-    next_recover_ = now + kRecoverMs;
+    next_recovery_ms_ = now + kRecoverIntervalMs;
   }
   // Due flows come before recovery, so that the recovery of many flows does not delay flows that are active.
-  std::uint64_t next_ms = kMaxMs;
+  std::uint64_t next_ms = kMaxRoundIntervalMs;
   MJ_CHECK(advance_hinted_flows());
-  MJ_TRY(more, advance_due_flows(next_ms));
-  if (recovering_) MJ_CHECK(recover_batch());
+  MJ_TRY(has_more, advance_due_flows(next_ms));
+  if (is_recovering_) MJ_CHECK(recover_batch());
   MJ_CHECK(run_maintenance(clock_.boot_ms()));
-  if (more || recovering_) return 0;
-  for (const std::uint64_t moment : {next_schedules_, next_tick_, next_retire_, leadership_.next_boot_ms()}) {
-    next_ms = std::min(next_ms, until(moment));
+  if (has_more || is_recovering_) return 0;
+  for (const std::uint64_t time_ms :
+       {next_schedules_ms_, next_tick_ms_, next_retire_ms_, leadership_.next_renewal_boot_ms()}) {
+    next_ms = std::min(next_ms, ms_until(time_ms));
   }
   return next_ms;
 }
 
 Result<void> ContextLoop::recover_batch() {
-  MJ_TRY(flows, flows_->active(settings_.context, recovered_, kAtOnce));
+  MJ_TRY(flows, flows_->active_flows(settings_.context, last_recovered_, kMaxRoundFlows));
   for (const Id flow : flows) {
     MJ_CHECK(advance_flow(flow, true));
-    recovered_ = flow;
+    last_recovered_ = flow;
   }
-  if (flows.size() < kAtOnce) {
-    recovering_ = false;
+  if (flows.size() < kMaxRoundFlows) {
+    is_recovering_ = false;
     gauges_.on_sweep_end();
     const std::uint64_t now = clock_.boot_ms();
-    next_recover_ = now + std::max(kRecoverMs, (now - recovering_since_) * kRecoverShare);
-    if (is_newly_leader_ && recovered_ > 0)
+    next_recovery_ms_ = now + std::max(kRecoverIntervalMs, (now - recovery_start_ms_) * kRecoverIntervalFactor);
+    if (is_newly_leader_ && last_recovered_ > 0)
       log(LogLevel::info, "coordinator", "context {}: all flows were scanned", settings_.context);
     is_newly_leader_ = false;
   }
@@ -136,7 +92,7 @@ Result<void> ContextLoop::recover_batch() {
 }
 
 Result<void> ContextLoop::advance_hinted_flows() {
-  for (const Id flow : std::exchange(hinted_, {})) {
+  for (const Id flow : std::exchange(hinted_flows_, {})) {
     if (!leadership_.is_leader()) return {};
     if (cache_.is_cached(settings_.context, flow) && !backoffs_.contains(flow)) MJ_CHECK(advance_flow(flow, false));
   }
@@ -145,11 +101,13 @@ Result<void> ContextLoop::advance_hinted_flows() {
 
 // Returns true if more flows may be due.
 Result<bool> ContextLoop::advance_due_flows(std::uint64_t& next_ms) {
-  const auto max = kAtOnce + static_cast<std::uint32_t>(backoffs_.size());
-  MJ_TRY(due, flows_->due(settings_.context, max));
+  const auto max = kMaxRoundFlows + static_cast<std::uint32_t>(backoffs_.size());
+  MJ_TRY(due, flows_->due_flows(settings_.context, max));
   if (due.second > 0) next_ms = std::min(next_ms, due.second);
   for (const Id flow : due.first) {
-    if (const auto off = backoffs_.find(flow); off != backoffs_.end() && off->second.until > clock_.boot_ms()) continue;
+    if (const auto backoff = backoffs_.find(flow);
+        backoff != backoffs_.end() && backoff->second.end_ms > clock_.boot_ms())
+      continue;
     MJ_CHECK(advance_flow(flow, false));
     if (!leadership_.is_leader()) return true;
   }
@@ -160,59 +118,61 @@ Result<void> ContextLoop::advance_flow(Id flow, bool recover) {
   ProgressRequest request;
   request.context = settings_.context;
   request.flow = flow;
-  request.due = true;
+  request.is_due = true;
   request.recover = recover;
-  auto done = progress(*flows_, cache_, request);
-  if (done) {
+  auto advanced = progress(*flows_, cache_, request);
+  if (advanced) {
     if (!backoffs_.empty()) backoffs_.erase(flow);
-    gauges_.update_flow(flow, done->gates);
+    gauges_.update_flow(flow, advanced->gates);
     return {};
   }
-  if (done.error().code == Code::unavailable || done.error().code == Code::denied) {
-    return tl::unexpected<Error>(std::move(done).error());
+  if (advanced.error().code == Code::unavailable || advanced.error().code == Code::denied) {
+    return tl::unexpected<Error>(std::move(advanced).error());
   }
-  back_off(flow, done.error());
+  defer_flow(flow, advanced.error());
   return {};
 }
 
 // Retries the flow after a growing pause. The due time in the store stays, so that a repaired flow continues without a
 // notification.
-void ContextLoop::back_off(Id flow, const Error& error) {
+void ContextLoop::defer_flow(Id flow, const Error& error) {
   if (backoffs_.size() > kMaxBackoffs) backoffs_.clear();
-  Backoff& off = backoffs_[flow];
-  off.pause = std::clamp(off.pause * 2, kMinBackoffMs, kMaxBackoffMs);
-  off.until = clock_.boot_ms() + off.pause;
-  if (off.why == error.message) return;
-  off.why = error.message;
+  Backoff& backoff = backoffs_[flow];
+  backoff.pause_ms = std::clamp(backoff.pause_ms * 2, kMinBackoffMs, kMaxBackoffMs);
+  backoff.end_ms = clock_.boot_ms() + backoff.pause_ms;
+  if (backoff.reason == error.message) return;
+  backoff.reason = error.message;
   log(LogLevel::error, "coordinator", "context {}: flow {} waits: {}", settings_.context, flow, error.message);
 }
 
 // Checks the current permissions of the caller and the current limits of the context, which may have changed since the
 // schedule was created.
 Result<void> ContextLoop::check_start(Id caller, const FlowPlan& plan) {
-  MJ_TRY(place, read_acl_context(*store_, settings_.context, EntryPoint::command));
-  MJ_CHECK(check_permission(caller, Action::create, place, {.name = "flows"}));
+  MJ_TRY(acl_context, read_acl_context(*store_, settings_.context, EntryPoint::command));
+  MJ_CHECK(check_permission(caller, Action::create, acl_context, {.name = "flows"}));
   return check_jobs(plan, settings_.limits);
 }
 
 Result<void> ContextLoop::run_maintenance(std::uint64_t now) {
-  if (now >= next_schedules_) {
+  if (now >= next_schedules_ms_) {
     auto next = run_schedules(*flows_, cache_, settings_.context,
                               [this](Id caller, const FlowPlan& plan) { return check_start(caller, plan); });
     if (!next && next.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(next).error());
     if (!next)
       log(LogLevel::error, "coordinator", "context {}: schedules: {}", settings_.context, next.error().message);
-    next_schedules_ = now + std::clamp<std::uint64_t>(next.value_or(kMaxMs), 1, kMaxMs);
+    next_schedules_ms_ = now + std::clamp<std::uint64_t>(next.value_or(kMaxRoundIntervalMs), 1, kMaxRoundIntervalMs);
   }
-  if (now >= next_tick_) {
+  if (now >= next_tick_ms_) {
     TickRequest request;
     request.retention_ms = 0;  // The retention of jobs is a setting of the agents.
     MJ_TRY(reply, store_->tick(settings_.context, request));
-    next_tick_ = now + (reply.more ? 5 : reply.next_due_ms == 0 ? kTickMs : std::min(kTickMs, reply.next_due_ms));
+    next_tick_ms_ = now + (reply.has_more           ? 5
+                           : reply.next_due_ms == 0 ? kTickIntervalMs
+                                                    : std::min(kTickIntervalMs, reply.next_due_ms));
   }
-  if (now >= next_retire_) {
-    MJ_TRY(gone, flows_->retire(settings_.context, settings_.retention_ms, 100));
-    next_retire_ = now + (gone >= 100 ? 0 : kRetireMs);
+  if (now >= next_retire_ms_) {
+    MJ_TRY(retired_count, flows_->retire(settings_.context, settings_.retention_ms, 100));
+    next_retire_ms_ = now + (retired_count >= 100 ? 0 : kRetireIntervalMs);
   }
   return gauges_.refresh_gauges(*store_, now);
 }

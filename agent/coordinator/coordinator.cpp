@@ -38,35 +38,34 @@
 namespace mycojobs {
 namespace {
 
-// Checks the prerequisites of the jobs of a context (jobs/prerequisite_checks.h). Several coordinators may do so
-// at the same time: each job is assigned to one of them.
+// Checks the prerequisites of the jobs of a context (jobs/prerequisite_checks.h). Several coordinators may do so at
+// the same time: each job is assigned to one of them.
 
 class PrerequisiteLoop final : public TimedLoop {
  public:
   PrerequisiteLoop(std::unique_ptr<Store> store, const Clock& clock, Id context, PrerequisiteCheckSettings settings)
       : context_(context),
         store_(std::move(store)),
-        check_state_(*store_, clock, std::move(settings)),
+        evaluator_(*store_, clock, std::move(settings)),
         log_once_("prerequisites", context) {}
 
   const Result<void>& started() const { return thread_.started(); }
   std::uint64_t run_once() {
-    const auto again_ms = check_state_.look(context_);
-    log_once_(again_ms ? nullptr : &again_ms.error());
-    return again_ms.value_or(kUnavailableMs);
+    const auto next_ms = evaluator_.look(context_);
+    log_once_(next_ms ? nullptr : &next_ms.error());
+    return next_ms.value_or(kStoreRetryDelayMs);
   }
   void wait_until_due(std::uint64_t ms) {
-    check_state_.wait(wakeup_fd(), static_cast<std::uint32_t>(ms),
-                      [this](Id, const Error& error) { log_once_(&error); });
+    evaluator_.wait(wakeup_fd(), static_cast<std::uint32_t>(ms), [this](Id, const Error& error) { log_once_(&error); });
     clear_wakeup();
   }
 
  private:
-  static constexpr std::uint32_t kUnavailableMs = 500;
+  static constexpr std::uint32_t kStoreRetryDelayMs = 500;
 
   Id context_;
   std::unique_ptr<Store> store_;
-  PrerequisiteEvaluator check_state_;
+  PrerequisiteEvaluator evaluator_;
   LogOnce log_once_;
   LoopThread<PrerequisiteLoop> thread_{*this};  // Last member: the thread uses all members above.
 };
@@ -79,13 +78,13 @@ class FileCleanupLoop final : public TimedLoop {
 
   const Result<void>& started() const { return thread_.started(); }
   std::uint64_t run_once() {
-    const auto next_ms = files_->sweep(*store_, context_);
+    const auto next_ms = files_->clean_up(*store_, context_);
     log_once_(next_ms ? nullptr : &next_ms.error());
-    return next_ms.value_or(kAgainMs);
+    return next_ms.value_or(kErrorRetryDelayMs);
   }
 
  private:
-  static constexpr std::uint64_t kAgainMs = 5000;
+  static constexpr std::uint64_t kErrorRetryDelayMs = 5000;
 
   Id context_;
   std::unique_ptr<Store> store_;
@@ -95,144 +94,150 @@ class FileCleanupLoop final : public TimedLoop {
 };
 
 // Returns a function that answers requests of remote supervisors, or of contexts of this host. The function must be
-// used by one thread. gate: checks requests of remote hosts; null for requests of this host.
-MyceliumListener::NodeRequestHandler answerer(StoreFactory& stores, const std::string& own_key,
-                                              const MessageAttachments& files,
-                                              const std::shared_ptr<InboundMessageFilter>& gate) {
-  struct End {
+// used by one thread. filter: checks requests of remote hosts; null for requests of this host.
+MyceliumListener::NodeRequestHandler make_request_handler(StoreFactory& stores, const std::string& own_key,
+                                                          const MessageAttachments& files,
+                                                          const std::shared_ptr<InboundMessageFilter>& filter) {
+  struct Connection {
     std::unique_ptr<Store> store;
-    PublicKeyCache known;
+    PublicKeyCache known_keys;
   };
-  auto end = std::make_shared<End>();
-  return [&stores, own_key, files, end, gate](std::string_view request, const std::string& node) {
-    if (!end->store) {
+  auto connection = std::make_shared<Connection>();
+  return [&stores, own_key, files, connection, filter](std::string_view request, const std::string& node) {
+    if (!connection->store) {
       auto opened = stores.open();
       if (!opened)
         return answer_rpc(request, kMaxRequestBytes, [&](std::string_view, const nlohmann::json&) {
           return Result<nlohmann::json>(tl::unexpected<Error>(opened.error()));
         });
-      end->store = std::move(*opened);
+      connection->store = std::move(*opened);
     }
-    MessageReceiver receiver(*end->store, end->known, own_key, files);
-    if (gate) receiver.set_filter(*gate);
+    MessageReceiver receiver(*connection->store, connection->known_keys, own_key, files);
+    if (filter) receiver.set_filter(*filter);
     return receiver.answer(request, node);
   };
 }
 
 SupervisorSettings supervisor_settings(StoreFactory& stores, const ContextSettings& context,
-                                       const CoordinatorSettings& all) {
-  SupervisorSettings made;
-  made.messages = {context.context, all.key, all.key != nullptr, context.retention_ms, all.files, context.limits};
-  if (!made.messages.key) made.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
-  made.concurrency = all.deliveries;
-  const std::string own_key = made.messages.key->public_key();
-  made.transports = [&stores, own_key, networks = all.networks, url = all.mycelium_url, files = all.files] {
-    const auto answers = answerer(stores, own_key, files, nullptr);
-    const RequestHandler here = [answers](std::string_view request) { return answers(request, ""); };
-    return std::make_unique<Transports>(here, networks, url);
+                                       const CoordinatorSettings& coordinator_settings) {
+  SupervisorSettings settings;
+  settings.messages = {context.context,      coordinator_settings.key,   coordinator_settings.key != nullptr,
+                       context.retention_ms, coordinator_settings.files, context.limits};
+  if (!settings.messages.key) settings.messages.key = std::make_shared<const SigningKey>(SigningKey::make());
+  settings.concurrency = coordinator_settings.max_concurrent_deliveries;
+  const std::string own_key = settings.messages.key->public_key();
+  settings.transports = [&stores, own_key, networks = coordinator_settings.networks,
+                         url = coordinator_settings.mycelium_url, files = coordinator_settings.files] {
+    const auto handler = make_request_handler(stores, own_key, files, nullptr);
+    const RequestHandler local_handler = [handler](std::string_view request) { return handler(request, ""); };
+    return std::make_unique<Transports>(local_handler, networks, url);
   };
-  return made;
+  return settings;
 }
 
-constexpr std::uint32_t kUnavailableMs = 250;  // pause between attempts to reach an unavailable store
+constexpr std::uint32_t kStoreRetryDelayMs = 250;
 
 class ContextThread final : public ContextLoopBase {
  public:
   static Result<std::unique_ptr<ContextThread>> start(StoreFactory& stores, const Clock& clock,
-                                                      ContextSettings settings, const CoordinatorSettings& all) {
+                                                      ContextSettings settings,
+                                                      const CoordinatorSettings& coordinator_settings) {
     MJ_TRY(flows, stores.open_flows());
     MJ_TRY(store, stores.open());
     MJ_TRY(waiter, stores.open_waiter({{settings.context, ""}}, kFlowDueTopic));
-    RouterSettings routes;
-    routes.context = settings.context;
-    routes.networks = all.networks;
-    routes.key = all.key;
-    routes.files = all.files;
-    routes.concurrency = all.deliveries;
-    MJ_TRY(router, Router::start(stores, clock, routes));
-    MJ_TRY(notifier,
-           Notifier::start(stores, clock, {settings.context, all.webhooks, all.webhook_secrets, settings.limits}));
-    MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, all)));
+    RouterSettings router_settings;
+    router_settings.context = settings.context;
+    router_settings.networks = coordinator_settings.networks;
+    router_settings.key = coordinator_settings.key;
+    router_settings.files = coordinator_settings.files;
+    router_settings.concurrency = coordinator_settings.max_concurrent_deliveries;
+    MJ_TRY(router, Router::start(stores, clock, router_settings));
+    MJ_TRY(notifier, Notifier::start(stores, clock,
+                                     {settings.context, coordinator_settings.webhooks,
+                                      coordinator_settings.webhook_secrets, settings.limits}));
+    MJ_TRY(supervisor, Supervisor::start(stores, clock, supervisor_settings(stores, settings, coordinator_settings)));
     // Without an allow-list the prerequisites are left to agents, which may have one.
     std::unique_ptr<PrerequisiteLoop> prerequisites;
-    if (!all.allowed_prerequisites.empty()) {
-      MJ_TRY(looking, stores.open());
+    if (!coordinator_settings.allowed_prerequisites.empty()) {
+      MJ_TRY(prerequisite_store, stores.open());
       prerequisites = std::make_unique<PrerequisiteLoop>(
-          std::move(looking), clock, settings.context,
-          PrerequisiteCheckSettings{CheckerRole::coordinator, all.allowed_prerequisites, all.prerequisites_timeout_ms});
+          std::move(prerequisite_store), clock, settings.context,
+          PrerequisiteCheckSettings{CheckerRole::coordinator, coordinator_settings.allowed_prerequisites,
+                                    coordinator_settings.prerequisites_timeout_ms});
       MJ_CHECK(prerequisites->started());
     }
-    std::unique_ptr<FileCleanupLoop> tidy;
-    if (all.files.store) {
-      MJ_TRY(tidied, stores.open());
-      tidy = std::make_unique<FileCleanupLoop>(std::move(tidied), all.files.store, settings.context);
-      MJ_CHECK(tidy->started());
+    std::unique_ptr<FileCleanupLoop> file_cleanup;
+    if (coordinator_settings.files.store) {
+      MJ_TRY(cleanup_store, stores.open());
+      file_cleanup = std::make_unique<FileCleanupLoop>(std::move(cleanup_store), coordinator_settings.files.store,
+                                                       settings.context);
+      MJ_CHECK(file_cleanup->started());
     }
     std::unique_ptr<DeploymentThread> deployments;
-    std::shared_ptr<workflow::Engines> engines;
-    if (!all.workflow_host.empty()) {
+    std::shared_ptr<workflow::EnginePool> engines;
+    if (!coordinator_settings.workflow_host.empty()) {
       workflow::EngineOptions options;
-      options.program = all.workflow_host;
+      options.program = coordinator_settings.workflow_host;
       options.processes = StepShares().threads;
-      engines = std::make_shared<workflow::Engines>(std::move(options), settings.context);
+      engines = std::make_shared<workflow::EnginePool>(std::move(options), settings.context);
       MJ_TRY(started, DeploymentThread::start(
                           stores, clock, settings.context,
                           [engines](const WorkflowSpec& spec, const WorkflowManifest& manifest,
                                     const StepRequest& request) { return engines->step(spec, manifest, request); },
-                          settings.limits, all.metrics));
+                          settings.limits, coordinator_settings.metrics));
       deployments = std::move(started);
     }
-    std::unique_ptr<ContextThread> made(new ContextThread(std::move(flows), std::move(store), std::move(waiter), clock,
-                                                          std::move(settings), std::move(deployments)));
-    made->engines_ = std::move(engines);
-    made->router_ = std::move(router);
-    made->notifier_ = std::move(notifier);
-    made->prerequisites_ = std::move(prerequisites);
-    made->supervisor_ = std::move(supervisor);
-    made->tidy_ = std::move(tidy);
-    MJ_CHECK(made->thread_.started());
-    return made;
+    std::unique_ptr<ContextThread> context_thread(new ContextThread(
+        std::move(flows), std::move(store), std::move(waiter), clock, std::move(settings), std::move(deployments)));
+    context_thread->engines_ = std::move(engines);
+    context_thread->router_ = std::move(router);
+    context_thread->notifier_ = std::move(notifier);
+    context_thread->prerequisites_ = std::move(prerequisites);
+    context_thread->supervisor_ = std::move(supervisor);
+    context_thread->file_cleanup_ = std::move(file_cleanup);
+    MJ_CHECK(context_thread->thread_.started());
+    return context_thread;
   }
   ~ContextThread() override {
-    ask_to_stop();
+    request_stop();
     thread_.stop();
   }
-  void ask_to_stop() {
+  void request_stop() {
     stop();
-    notifier_->ask_to_stop();
-    supervisor_->ask_to_stop();
+    notifier_->request_stop();
+    supervisor_->request_stop();
     if (deployments_) deployments_->stop();
     if (engines_) engines_->stop();
-    if (tidy_) tidy_->stop();
+    if (file_cleanup_) file_cleanup_->stop();
   }
 
   std::uint64_t run_once() {
     liveness_.mark_progress();
-    const auto next = rounds_.round();
-    if (deployments_) deployments_->set_leads(rounds_.is_leader());
+    const auto next = loop_.run_round();
+    if (deployments_) deployments_->set_leader(loop_.is_leader());
     log_once(next ? nullptr : &next.error());
-    return next ? *next : kUnavailableMs;
+    return next ? *next : kStoreRetryDelayMs;
   }
   void ended() {
-    if (deployments_) deployments_->set_leads(false);
-    rounds_.release();
+    if (deployments_) deployments_->set_leader(false);
+    loop_.release();
   }
-  const LivenessCounter& pulse() const { return liveness_; }
-  bool away() const { return unavailable_; }
+  const LivenessCounter& liveness() const { return liveness_; }
+  bool is_store_unavailable() const { return unavailable_; }
 
  private:
   ContextThread(std::unique_ptr<FlowStore> flows, std::unique_ptr<Store> store, std::unique_ptr<Waiter> waiter,
                 const Clock& clock, ContextSettings settings, std::unique_ptr<DeploymentThread> deployments)
-      : ContextLoopBase(std::move(waiter), clock, hints_of(settings.context)),
+      : ContextLoopBase(std::move(waiter), clock, hint_prefix(settings.context)),
         context_(settings.context),
-        rounds_(std::move(flows), std::move(store), clock, std::move(settings)),
+        loop_(std::move(flows), std::move(store), clock, std::move(settings)),
         deployments_(std::move(deployments)) {}
 
   void on_hint(std::string_view hint) override {
     std::uint64_t flow = 0;
-    if (parse_u64(hint, flow) && flow <= UINT32_MAX) rounds_.hint(static_cast<Id>(flow));
+    if (parse_u64(hint, flow) && flow <= UINT32_MAX) loop_.add_hint(static_cast<Id>(flow));
   }
-  void reconnected() override { rounds_.reconnected(); }
+  void reconnected() override { loop_.clear_cache(); }
   // Logs when the store becomes unavailable and when it answers again.
   void log_once(const Error* error) {
     if ((error != nullptr) == unavailable_) return;
@@ -245,10 +250,11 @@ class ContextThread final : public ContextLoopBase {
   }
 
   Id context_;
-  ContextLoop rounds_;
-  std::unique_ptr<FileCleanupLoop> tidy_;          // destroyed after the threads below, since it may wait for a disk
+  ContextLoop loop_;
+  std::unique_ptr<FileCleanupLoop>
+      file_cleanup_;  // the destructor may block on the disk, so it runs after those of the members below
   std::unique_ptr<DeploymentThread> deployments_;  // null: this coordinator runs no workflows
-  std::shared_ptr<workflow::Engines> engines_;     // the engines of deployments_
+  std::shared_ptr<workflow::EnginePool> engines_;  // the engines of deployments_
   LivenessCounter liveness_;
   std::atomic<bool> unavailable_{false};
   std::unique_ptr<Router> router_;
@@ -264,28 +270,28 @@ class CoordinatorImpl final : public Coordinator {
       : stores_(stores), clock_(clock), settings_(std::move(settings)), instance_(random_hex(16)) {}
   ~CoordinatorImpl() override { stop(); }
 
-  Result<void> begin() override {
+  Result<void> start_threads() override {
     if (settings_.contexts.empty()) {
       MJ_TRY(store, stores_.open());
-      finder_store_ = std::move(store);
+      discovery_store_ = std::move(store);
     }
-    if (auto found = find(); !found) {
-      if (found.error().code != Code::unavailable) return found;
-      log(LogLevel::error, "coordinator", "scanning for contexts failed: {} (retrying)", found.error().message);
-      blind_ = true;
+    if (auto searched = serve_all_contexts(); !searched) {
+      if (searched.error().code != Code::unavailable) return searched;
+      log(LogLevel::error, "coordinator", "scanning for contexts failed: {} (retrying)", searched.error().message);
+      discovery_failed_ = true;
     }
-    pending_report_ = true;
-    start_finder();
+    has_started_ = true;
+    start_discovery();
     return {};
   }
   void stop() override {
     {
       std::lock_guard lock(mutex_);
       stopping_ = true;
-      for (auto& [context, thread] : threads_) thread->ask_to_stop();
+      for (auto& [context, thread] : threads_) thread->request_stop();
     }
     wake_.notify_all();
-    if (finder_.joinable()) finder_.join();
+    if (discovery_thread_.joinable()) discovery_thread_.join();
     listener_.reset();
     std::lock_guard lock(mutex_);
     threads_.clear();
@@ -294,28 +300,29 @@ class CoordinatorImpl final : public Coordinator {
     ceilings_.replace(std::make_shared<const Ceilings>(ceilings));
   }
   bool is_healthy() override {
-    start_finder();
+    start_discovery();
     std::lock_guard lock(mutex_);
     std::map<Id, std::uint64_t> now;
-    for (const auto& [context, thread] : threads_) now[context] = thread->pulse().count();
-    const bool all = std::all_of(now.begin(), now.end(), [&](const auto& each) {
-      const auto before = seen_.find(each.first);
-      return before == seen_.end() || before->second != each.second;
+    for (const auto& [context, thread] : threads_) now[context] = thread->liveness().count();
+    const bool has_progressed = std::all_of(now.begin(), now.end(), [&](const auto& entry) {
+      const auto before = checked_counts_.find(entry.first);
+      return before == checked_counts_.end() || before->second != entry.second;
     });
-    if (all) seen_ = std::move(now);
-    return all;
+    if (has_progressed) checked_counts_ = std::move(now);
+    return has_progressed;
   }
   std::string unready_reason() const override {
     std::lock_guard lock(mutex_);
-    if (!pending_report_) return "it is starting";
-    if (blind_) return "the store is away";
-    if (!unserved_.empty())
-      return fmt::format("context {} cannot be served: {}", unserved_.begin()->first, unserved_.begin()->second);
-    std::string away;
+    if (!has_started_) return "it is starting";
+    if (discovery_failed_) return "the store is away";
+    if (!unserved_contexts_.empty())
+      return fmt::format("context {} cannot be served: {}", unserved_contexts_.begin()->first,
+                         unserved_contexts_.begin()->second);
+    std::string unavailable_contexts;
     for (const auto& [context, thread] : threads_) {
-      if (thread->away()) away += ' ' + std::to_string(context);
+      if (thread->is_store_unavailable()) unavailable_contexts += ' ' + std::to_string(context);
     }
-    return away.empty() ? "" : "the store is away, of context" + away;
+    return unavailable_contexts.empty() ? "" : "the store is away, of context" + unavailable_contexts;
   }
 
   void measure() const override { settings_.metrics->set(Metric::ready, {}, unready_reason().empty() ? 1 : 0); }
@@ -327,14 +334,14 @@ class CoordinatorImpl final : public Coordinator {
     auto served = serve(context);
     if (!served && served.error().code != Code::unavailable) return served;
     const std::lock_guard lock(mutex_);
-    std::string why = served ? "" : std::move(served).error().message;
-    const auto before = unserved_.find(context);
-    if (!why.empty() && (before == unserved_.end() || before->second != why))
-      log(LogLevel::error, "coordinator", "context {}: cannot be served: {} (retrying)", context, why);
-    if (why.empty()) {
-      unserved_.erase(context);
+    std::string reason = served ? "" : std::move(served).error().message;
+    const auto before = unserved_contexts_.find(context);
+    if (!reason.empty() && (before == unserved_contexts_.end() || before->second != reason))
+      log(LogLevel::error, "coordinator", "context {}: cannot be served: {} (retrying)", context, reason);
+    if (reason.empty()) {
+      unserved_contexts_.erase(context);
     } else {
-      unserved_[context] = std::move(why);
+      unserved_contexts_[context] = std::move(reason);
     }
     return {};
   }
@@ -344,56 +351,58 @@ class CoordinatorImpl final : public Coordinator {
     ContextSettings settings;
     settings.context = context;
     settings.instance = instance_;
-    settings.where = settings_.where;
+    settings.location = settings_.location;
     settings.lease_ms = settings_.lease_ms;
     settings.retention_ms = settings_.retention_ms;
-    settings.limits = {settings_.ceilings.of(context), settings_.max_script_bytes};
-    settings.limits.read_ceiling = [ceilings = ceilings_, context] { return ceilings.now()->of(context); };
+    settings.limits = {settings_.ceilings.get(context), settings_.max_script_bytes};
+    settings.limits.read_ceiling = [ceilings = ceilings_, context] { return ceilings.now()->get(context); };
     settings.metrics = settings_.metrics;
     MJ_TRY(thread, ContextThread::start(stores_, clock_, std::move(settings), settings_));
     threads_[context] = std::move(thread);
     log(LogLevel::info, "coordinator", "context {}: served", context);
     return {};
   }
-  Result<void> find() {
+  Result<void> serve_all_contexts() {
     start_listener();
     for (const Id context : settings_.contexts) MJ_CHECK(try_to_serve(context));
     if (!settings_.contexts.empty()) return {};
     for (const Id context : settings_.own_servers) MJ_CHECK(try_to_serve(context));
-    MJ_TRY(facts, finder_store_->facts());
-    for (const Id context : facts.used) MJ_CHECK(try_to_serve(context));
+    MJ_TRY(facts, discovery_store_->facts());
+    for (const Id context : facts.used_databases) MJ_CHECK(try_to_serve(context));
     return {};
   }
   void start_listener() {
     if (!settings_.key || settings_.mycelium_url.empty() || (listener_ && listener_->started())) return;
     listener_ = std::make_unique<MyceliumListener>(
-        settings_.mycelium_url, answerer(stores_, settings_.key->public_key(), settings_.files,
-                                         std::make_shared<InboundMessageFilter>(
-                                             clock_, settings_.contexts, settings_.own_servers, settings_.metrics)));
+        settings_.mycelium_url,
+        make_request_handler(stores_, settings_.key->public_key(), settings_.files,
+                             std::make_shared<InboundMessageFilter>(clock_, settings_.contexts, settings_.own_servers,
+                                                                    settings_.metrics)));
   }
-  // Starts the search thread, unless all contexts are configured and served.
-  void start_finder() {
+  // Starts the discovery thread, unless all contexts are configured and served.
+  void start_discovery() {
     const std::lock_guard lock(mutex_);
-    if (!pending_report_ || stopping_ || finder_.joinable()) return;  // the finder may be changing listener_
-    const bool all_served = unserved_.empty() && (!listener_ || listener_->started());
+    if (!has_started_ || stopping_ || discovery_thread_.joinable())
+      return;  // the discovery thread may be changing listener_
+    const bool all_served = unserved_contexts_.empty() && (!listener_ || listener_->started());
     if (!settings_.contexts.empty() && all_served) return;
-    auto thread = start_thread([this] { find_contexts(); });
+    auto thread = start_thread([this] { run_discovery(); });
     if (thread) {
-      finder_ = std::move(*thread);
+      discovery_thread_ = std::move(*thread);
       return;
     }
-    if (!std::exchange(no_finder_, true))
+    if (!std::exchange(is_discovery_error_logged_, true))
       log(LogLevel::error, "coordinator", "the thread that scans for contexts did not start: {} (retrying)",
           thread.error().message);
   }
-  void find_contexts() {
+  void run_discovery() {
     std::unique_lock lock(mutex_);
     while (!wake_.wait_for(lock, std::chrono::milliseconds(settings_.discover_ms), [this] { return stopping_; })) {
       lock.unlock();
-      const auto found = find();
-      if (!found) log(LogLevel::warn, "coordinator", "scanning for contexts failed: {}", found.error().message);
+      const auto searched = serve_all_contexts();
+      if (!searched) log(LogLevel::warn, "coordinator", "scanning for contexts failed: {}", searched.error().message);
       lock.lock();
-      blind_ = !found;
+      discovery_failed_ = !searched;
     }
   }
 
@@ -402,17 +411,17 @@ class CoordinatorImpl final : public Coordinator {
   const CoordinatorSettings settings_;
   LiveValue<Ceilings> ceilings_{std::make_shared<const Ceilings>(settings_.ceilings)};
   const std::string instance_;
-  std::unique_ptr<Store> finder_store_;
+  std::unique_ptr<Store> discovery_store_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  bool stopping_ = false, pending_report_ = false;
-  bool blind_ = false;      // the last search for contexts failed
-  bool no_finder_ = false;  // the search thread could not be created, and this was logged
+  bool stopping_ = false, has_started_ = false;
+  bool discovery_failed_ = false;           // the last scan for contexts failed
+  bool is_discovery_error_logged_ = false;  // the error that the thread was not created was logged
   std::map<Id, std::unique_ptr<ContextThread>> threads_;
-  std::map<Id, std::string> unserved_;  // contexts that are not served, with the reason
-  // Round counts at the latest check in which all contexts had made progress.
-  mutable std::map<Id, std::uint64_t> seen_;
-  std::thread finder_;
+  std::map<Id, std::string> unserved_contexts_;  // contexts that are not served, with the reason
+  // Values of ContextThread::liveness() at the latest check in which all contexts had made progress.
+  mutable std::map<Id, std::uint64_t> checked_counts_;
+  std::thread discovery_thread_;
   std::unique_ptr<MyceliumListener> listener_;  // null: no Mycelium node is configured
 };
 
@@ -425,7 +434,7 @@ std::unique_ptr<Coordinator> Coordinator::make(StoreFactory& stores, const Clock
 Result<std::unique_ptr<Coordinator>> Coordinator::start(StoreFactory& stores, const Clock& clock,
                                                         CoordinatorSettings settings) {
   auto coordinator = make(stores, clock, std::move(settings));
-  MJ_CHECK(coordinator->begin());
+  MJ_CHECK(coordinator->start_threads());
   return coordinator;
 }
 

@@ -8,7 +8,7 @@
 //   context thread:   wait (mj:flows:due, the next due time, one second) --> ContextLoop::round() --> wait ...
 //
 // Each context has a thread of its own, since a context can have its own Redis server and that server can be
-// unreachable. The thread has a connection for flows, one for jobs and one for wake-ups. A second thread runs the
+// unreachable. The thread has connections for flows, for jobs and for wake-ups. A second thread runs the
 // workflows of the context (workflows/deployment/deployment_thread.h).
 #pragma once
 
@@ -24,7 +24,7 @@
 #include "model/notify_targets.h"
 #include "net/networks.h"
 #include "net/web_address.h"
-#include "security/profiles.h"
+#include "security/ceilings.h"
 #include "store/flow_store.h"
 #include "store/store.h"
 #include "telemetry/metrics.h"
@@ -32,12 +32,12 @@
 namespace mycojobs {
 
 struct CoordinatorSettings {
-  std::vector<Id> contexts;     // empty: every context with keys; the search is repeated every discover_ms
+  std::vector<Id> contexts;     // empty: every context with keys, found by a scan every discover_ms
   std::vector<Id> own_servers;  // contexts with a Redis server of their own; served in addition to discovered contexts
   std::uint32_t lease_ms = 10000;
   std::uint32_t discover_ms = 5000;
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // time that completed flows are kept; 0: unlimited
-  std::string where;                                 // host and pid, shown to operators
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // retention of completed flows; 0: unlimited
+  std::string location;                              // host and pid, shown to operators
   Networks networks;                                 // networks of the supervisors that may be called
   Webhooks webhooks;                                 // webhooks that may be called
   std::string webhook_secrets;                       // file with signing secrets; empty: requests are not signed
@@ -45,28 +45,29 @@ struct CoordinatorSettings {
   std::uint64_t prerequisites_timeout_ms = 0;
   std::shared_ptr<const SigningKey> key;  // identifies this coordinator to remote supervisors; null: no identity
   std::string mycelium_url;               // API of a Mycelium node; empty: none
-  std::uint32_t deliveries = 16;          // maximum number of hosts that get messages, and of remote jobs, at a time
-  std::string workflow_host;              // path of mycojobs-workflowhost; empty: no workflows are run
-  MessageAttachments files;               // artifacts of messages
-  Ceilings ceilings;                      // limits of the jobs that the coordinator starts for an actor
+  // Maximum number of hosts that receive messages at the same time, and of remote jobs.
+  std::uint32_t max_concurrent_deliveries = 16;
+  std::string workflow_host;                    // path of mycojobs-workflowhost; empty: no workflows are run
+  MessageAttachments files;                     // artifacts of messages
+  Ceilings ceilings;                            // limits of the jobs that the coordinator starts for an actor
   std::uint64_t max_script_bytes = UINT64_MAX;  // limit for the script of such a job: the setting job.max_script_bytes
   std::shared_ptr<Metrics> metrics = no_metrics();
 };
 
 class Coordinator {
  public:
-  // Creates a coordinator without threads. An API server that is started before begin() gets its threads even on a host
-  // that has too few threads for all contexts.
+  // Creates a coordinator without threads. An API server that is started before start_threads() gets its threads even
+  // on a host that has too few threads for all contexts.
   static std::unique_ptr<Coordinator> make(StoreFactory&, const Clock&, CoordinatorSettings);
-  // Calls make() and begin().
+  // Calls make() and start_threads().
   static Result<std::unique_ptr<Coordinator>> start(StoreFactory&, const Clock&, CoordinatorSettings);
   // Stops the threads and releases the leadership of all contexts.
   virtual ~Coordinator() = default;
   // Starts the threads. If the thread of a context cannot be created, this is tried again every discover_ms.
-  virtual Result<void> begin() = 0;
+  virtual Result<void> start_threads() = 0;
   // Applies to all jobs that are started from now on. Thread-safe.
   virtual void replace_ceilings(const Ceilings&) = 0;
-  // Waits for the current commit.
+  // Stops all threads, after their current commits.
   virtual void stop() = 0;
   // Returns whether all threads made progress recently, and retries threads that could not be created before. Call it
   // periodically, always from the same thread.

@@ -16,17 +16,17 @@ using nlohmann::json;
 
 constexpr std::size_t kMaxResultBytes = 16U << 10;  // the body is also an environment variable of a job
 
-std::string utc_text(std::uint64_t ms) {
+std::string format_utc(std::uint64_t ms) {
   const auto seconds = static_cast<std::time_t>(ms / 1000);
-  std::tm parts{};
+  std::tm calendar{};
   std::array<char, 32> text{};
-  ::gmtime_r(&seconds, &parts);
-  const std::size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  ::gmtime_r(&seconds, &calendar);
+  const std::size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &calendar);
   return {text.data(), size};
 }
 
-json data_of(Id context, const Notice& notice) {
-  return {{"key", notice.of},
+json event_data(Id context, const Notice& notice) {
+  return {{"key", notice.record_key},
           {"context_id", context},
           {"status", notice.finished ? "finished" : "error"},
           {"ended_ms", notice.ended_us / 1000}};
@@ -42,17 +42,17 @@ void add_record(const Notice& notice, const Record& record, json& data) {
   data["error"] = to_utf8(record.error.substr(0, 1000));
   data["started_ms"] = record.started_ms;
   json result = typed_values(record.result, record.result_json);
-  const bool small = dump_json(result).size() <= kMaxResultBytes;
-  if (small) data["result"] = std::move(result);
-  data["result_omitted"] = !small;
+  const bool is_small = dump_json(result).size() <= kMaxResultBytes;
+  if (is_small) data["result"] = std::move(result);
+  data["result_omitted"] = !is_small;
 }
 
 }  // namespace
 
-std::string notice_body(Id context, const Notice& notice, const Fields& record) {
-  json data = data_of(context, notice);
-  const bool flow = notice.of.starts_with("flow:");
-  if (flow) {
+std::string make_notice_body(Id context, const Notice& notice, const Fields& record) {
+  json data = event_data(context, notice);
+  const bool is_flow = notice.record_key.starts_with("flow:");
+  if (is_flow) {
     add_record(notice, decode<Flow>(record).record, data);
   } else {
     const Job job = decode<Job>(record).record;
@@ -60,13 +60,13 @@ std::string notice_body(Id context, const Notice& notice, const Fields& record) 
     if (data.contains("id")) data["attempt"] = job.attempt;
     if (data.contains("id") && job.flow_id != 0) data["flow_id"] = job.flow_id;
   }
-  return dump_json({{"type", flow ? "flow.ended" : "job.ended"},
-                    {"timestamp", utc_text(notice.ended_us / 1000)},
+  return dump_json({{"type", is_flow ? "flow.ended" : "job.ended"},
+                    {"timestamp", format_utc(notice.ended_us / 1000)},
                     {"data", std::move(data)}});
 }
 
-std::string notice_id(Id context, const Notice& notice) {
-  return std::to_string(context) + "/" + notice.of + "@" + std::to_string(notice.ended_us);
+std::string make_notice_id(Id context, const Notice& notice) {
+  return std::to_string(context) + "/" + notice.record_key + "@" + std::to_string(notice.ended_us);
 }
 
 }  // namespace mycojobs

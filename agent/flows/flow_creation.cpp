@@ -11,6 +11,7 @@
 #include "flows/plan_limits.h"
 #include "jobs/state_machines.h"
 #include "model/codec.h"
+#include "model/job_validation.h"
 #include "model/notify_targets.h"
 #include "store/redis/redis_flows.h"
 #include "text/json.h"
@@ -22,79 +23,80 @@ namespace {
 // Limits of one call of the store, since Redis serves no other client during the call.
 constexpr std::size_t kMaxJobsBatch = 25, kMaxBytesBatch = 1U << 20;
 
-Result<void> put_jobs(FlowStore& store, const Flow& flow, const std::vector<Job>& jobs) {
-  std::size_t from = 0, bytes = 0;
+Result<void> store_jobs(FlowStore& store, const Flow& flow, const std::vector<Job>& jobs) {
+  std::size_t first = 0, bytes = 0;
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     bytes += jobs[i].script.size();
-    if (i + 1 < jobs.size() && i + 1 - from < kMaxJobsBatch && bytes < kMaxBytesBatch) continue;
-    MJ_CHECK(store.put_jobs(flow.context_id, flow.id, std::span(jobs).subspan(from, i + 1 - from)));
-    from = i + 1;
+    if (i + 1 < jobs.size() && i + 1 - first < kMaxJobsBatch && bytes < kMaxBytesBatch) continue;
+    MJ_CHECK(store.put_jobs(flow.context_id, flow.id, std::span(jobs).subspan(first, i + 1 - first)));
+    first = i + 1;
     bytes = 0;
   }
   return {};
 }
 
-std::string fingerprint(const FlowPlan& plan, const TextMap& env_vars, const std::string& parent) {
+std::string compute_fingerprint(const FlowPlan& plan, const TextMap& env_vars, const std::string& parent) {
   return sha256_hex(plan.hash + dump_json(nlohmann::json(env_vars)) + parent);
 }
 
 // Returns the initial record of a flow. jobs: ids of the jobs, by node.
-Flow record_of(const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Id> jobs) {
+Flow make_record(const FlowPlan& plan, const NewFlow& request, Id id, std::vector<Id> jobs) {
   Flow flow;
   flow.id = id;
-  flow.caller_id = asked.caller;
-  flow.context_id = asked.context;
+  flow.caller_id = request.caller;
+  flow.context_id = request.context;
   flow.jobs = std::move(jobs);
-  flow.env_vars = asked.env_vars;
+  flow.env_vars = request.env_vars;
   flow.env_vars.insert(plan.env_vars.begin(), plan.env_vars.end());
   flow.name = plan.name;
   flow.detail = "new";
   flow.definition_hash = plan.hash;
-  flow.parent = asked.parent;
-  flow.notify = asked.notify.empty() ? plan.notify : asked.notify;
-  flow.traceparent = asked.traceparent;
-  if (!plan.values.empty()) flow.unknown.emplace_back("inputs", dump_json(inputs_json(plan)));
-  if (!asked.effect_of.empty()) flow.unknown.emplace_back("effect_of", asked.effect_of);
+  flow.parent = request.parent;
+  flow.notify = request.notify.empty() ? plan.notify : request.notify;
+  flow.traceparent = request.traceparent;
+  if (!plan.values.empty()) flow.unknown.emplace_back("inputs", dump_json(inputs_to_json(plan)));
+  if (!request.effect_of.empty()) flow.unknown.emplace_back("effect_of", request.effect_of);
   LoadedRun run;
   run.record = flow;
   run.plan = std::make_shared<const FlowPlan>(plan);
   run.state = initial_state(plan);
-  flow.nodes = nodes_of(run);
+  flow.nodes = build_flow_nodes(run);
   return flow;
 }
 
 // Returns the record of the flow, or no value if its creation is not complete.
-Result<std::optional<Flow>> complete(FlowStore& store, Id context, Id flow) {
+Result<std::optional<Flow>> find_complete_flow(FlowStore& store, Id context, Id flow) {
   MJ_TRY(read, store.read(context, flow, std::nullopt));
   auto decoded = decode<Flow>(read.record);
   if (read.record.empty() || decoded.record.detail == "creating") return std::optional<Flow>();
   return std::optional(std::move(decoded.record));
 }
 
-Result<void> check(const NewFlow& asked) {
-  if (asked.context == 0) return fail(Code::invalid, "context_id: is missing or 0: give the context of the flow");
-  if (asked.caller == 0)
+Result<void> check_new_flow(const NewFlow& request) {
+  if (request.context == 0) return fail(Code::invalid, "context_id: is missing or 0: give the context of the flow");
+  if (request.caller == 0)
     return fail(Code::invalid, "caller_id: is missing or 0: give the id of the actor that starts the flow");
-  if (asked.idempotency_key.size() > 255) {
+  if (request.idempotency_key.size() > 255) {
     return fail(Code::invalid, "idempotency_key: is longer than 255 bytes: use a hash of the key");
   }
   return {};
 }
 
 // Returns the plan of a flow of existing jobs, from their records and `nodes`.
-Result<FlowPlan> plan_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
-                              const nlohmann::json& nodes) {
-  MJ_TRY(definition, definition_of_jobs(name, env_vars, jobs, nodes));
+Result<FlowPlan> make_plan_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
+                                   const nlohmann::json& nodes) {
+  MJ_TRY(definition, build_definition(name, env_vars, jobs, nodes));
   ParsedPlan read = read_plan(definition);
   if (!read.plan) return fail(Code::invalid, join(read.problems));
   return std::move(*read.plan);
 }
 
 // Writes the jobs, the definition and the record of a flow of existing jobs.
-Result<Flow> put_all(FlowStore& store, const FlowPlan& plan, const NewFlow& asked, Id id, std::vector<Job> jobs) {
+Result<Flow> store_flow_of_jobs(FlowStore& store, const FlowPlan& plan, const NewFlow& request, Id id,
+                                std::vector<Job> jobs) {
   std::vector<Id> ids;
   for (const Job& job : jobs) ids.push_back(job.id);
-  Flow flow = record_of(plan, asked, id, std::move(ids));
+  Flow flow = make_record(plan, request, id, std::move(ids));
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     const std::string& url = plan.nodes.at(i).supervisor_url;
     if (!url.empty()) {
@@ -103,65 +105,65 @@ Result<Flow> put_all(FlowStore& store, const FlowPlan& plan, const NewFlow& aske
     }
     jobs[i].flow_id = id;
   }
-  MJ_CHECK(put_jobs(store, flow, jobs));
+  MJ_CHECK(store_jobs(store, flow, jobs));
   MJ_CHECK(store.put_flow(flow, plan.canonical));
   return flow;
 }
 
 }  // namespace
 
-Result<Flow> create_flow(FlowStore& store, const FlowPlan& plan, const NewFlow& asked) {
-  MJ_CHECK(check(asked));
-  if (!plan.missing.empty()) return fail(Code::invalid, missing_inputs(plan));
+Result<Flow> create_flow(FlowStore& store, const FlowPlan& plan, const NewFlow& request) {
+  MJ_CHECK(check_new_flow(request));
+  if (!plan.missing.empty()) return fail(Code::invalid, describe_missing_inputs(plan));
   FlowDraft draft;
-  draft.context = asked.context;
-  draft.caller = asked.caller;
-  draft.jobs = static_cast<std::uint32_t>(plan.nodes.size());
-  draft.idempotency_key = asked.idempotency_key;
-  draft.fingerprint = fingerprint(plan, asked.env_vars, asked.parent);
-  MJ_TRY(place, store.create(draft));
-  if (place.existed) {
-    MJ_TRY(there, complete(store, asked.context, place.flow));
-    if (there) return std::move(*there);
+  draft.context = request.context;
+  draft.caller = request.caller;
+  draft.job_count = static_cast<std::uint32_t>(plan.nodes.size());
+  draft.idempotency_key = request.idempotency_key;
+  draft.fingerprint = compute_fingerprint(plan, request.env_vars, request.parent);
+  MJ_TRY(created, store.create(draft));
+  if (created.existed) {
+    MJ_TRY(existing, find_complete_flow(store, request.context, created.flow));
+    if (existing) return std::move(*existing);
   }
   std::vector<Id> ids(plan.nodes.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = place.first_job + static_cast<Id>(i);
-  Flow flow = record_of(plan, asked, place.flow, std::move(ids));
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = created.first_job + static_cast<Id>(i);
+  Flow flow = make_record(plan, request, created.flow, std::move(ids));
   std::vector<Job> jobs;
   jobs.reserve(plan.nodes.size());
   for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
     // Jobs of `each` elements are written at their first dispatch.
-    if (!plan.nodes[i].each) jobs.push_back(job_of(flow, plan, i));
+    if (!plan.nodes[i].each_node) jobs.push_back(make_node_job(flow, plan, i));
   }
-  MJ_CHECK(put_jobs(store, flow, jobs));
+  MJ_CHECK(store_jobs(store, flow, jobs));
   MJ_CHECK(store.put_flow(flow, plan.canonical));
   return flow;
 }
 
-Result<Flow> create_flow_of_jobs(FlowStore& store, const std::string& name, const NewFlow& asked,
+Result<Flow> create_flow_of_jobs(FlowStore& store, const std::string& name, const NewFlow& request,
                                  const std::vector<Job>& jobs, const nlohmann::json& nodes) {
-  MJ_CHECK(check(asked));
-  MJ_TRY(plan, plan_of_jobs(name, asked.env_vars, jobs, nodes));
+  MJ_CHECK(check_new_flow(request));
+  MJ_TRY(plan, make_plan_of_jobs(name, request.env_vars, jobs, nodes));
   std::string ids;
   for (const Job& job : jobs) ids += ' ' + std::to_string(job.id);
   FlowDraft draft;
-  draft.context = asked.context;
-  draft.caller = asked.caller;
-  draft.fingerprint = fingerprint(plan, asked.env_vars, ids);
+  draft.context = request.context;
+  draft.caller = request.caller;
+  draft.fingerprint = compute_fingerprint(plan, request.env_vars, ids);
   // Without a key of the caller, the content is the key, so that a repeated call finds a creation that was interrupted.
-  const bool has_key = !asked.idempotency_key.empty();
-  draft.idempotency_key = has_key ? asked.idempotency_key : "jobs " + draft.fingerprint;
-  MJ_TRY(place, store.create(draft));
-  if (place.existed) {
-    MJ_TRY(there, complete(store, asked.context, place.flow));
-    if (there && has_key) return std::move(*there);
-    if (there) {
+  const bool has_key = !request.idempotency_key.empty();
+  draft.idempotency_key = has_key ? request.idempotency_key : "jobs " + draft.fingerprint;
+  MJ_TRY(created, store.create(draft));
+  if (created.existed) {
+    MJ_TRY(existing, find_complete_flow(store, request.context, created.flow));
+    if (existing && has_key) return std::move(*existing);
+    if (existing) {
       draft.idempotency_key.clear();
-      MJ_TRY(another, store.create(draft));
-      place = another;
+      MJ_TRY(new_created, store.create(draft));
+      created = new_created;
     }
   }
-  return put_all(store, plan, asked, place.flow, jobs);
+  return store_flow_of_jobs(store, plan, request, created.flow, jobs);
 }
 
 namespace {
@@ -204,7 +206,7 @@ Result<bool> IrreversibleSearch::has_completed(const LoadedRun& run, std::uint32
   const NodeStatus status = run.state.nodes[node].status;
   if (status == NodeStatus::completed || is_terminal(status)) return status == NodeStatus::completed;
   const std::vector<std::string> keys{node_job_key(run, node)};
-  MJ_TRY(views, store_.jobs(run.record.context_id, keys));
+  MJ_TRY(views, store_.job_views(run.record.context_id, keys));
   return !views.empty() && views[0].state == "ended" && views[0].status == to_string(JobStatus::finished);
 }
 
@@ -212,17 +214,17 @@ Result<bool> IrreversibleSearch::has_completed(const LoadedRun& run, std::uint32
 Result<std::vector<Id>> IrreversibleSearch::children_of_node(const LoadedRun& run, std::uint32_t node) {
   std::set<Id> children;
   if (run.state.nodes[node].child != 0) children.insert(run.state.nodes[node].child);
-  for (std::uint64_t after = 0;;) {
-    MJ_TRY(read, store_.read(run.record.context_id, run.record.id, after));
+  for (std::uint64_t revision = 0;;) {
+    MJ_TRY(read, store_.read(run.record.context_id, run.record.id, revision));
     for (const RunFact& fact : read.facts) {
-      after = fact.revision;
+      revision = fact.revision;
       if (fact.kind != "child_started" || fact.node != node) continue;
-      const auto more = parse_json(fact.more);
-      if (!more || !more->is_object()) continue;
-      const auto flow = more->find("flow");
-      if (flow != more->end() && flow->is_number_unsigned()) children.insert(flow->get<Id>());
+      const auto details = parse_json(fact.data_json);
+      if (!details || !details->is_object()) continue;
+      const auto flow = details->find("flow");
+      if (flow != details->end() && flow->is_number_unsigned()) children.insert(flow->get<Id>());
     }
-    if (!read.more || read.facts.empty()) return std::vector<Id>(children.begin(), children.end());
+    if (!read.has_more || read.facts.empty()) return std::vector<Id>(children.begin(), children.end());
   }
 }
 
@@ -251,19 +253,19 @@ Result<std::string> IrreversibleSearch::find(const LoadedRun& run) {
 }
 
 Result<std::string> IrreversibleSearch::find_in_children(const LoadedRun& run, std::uint32_t node) {
-  const PlanNode& planned = run.plan->nodes[node];
-  if (!child_can_repeat_irreversible(planned)) return std::string();
+  const PlanNode& plan_node = run.plan->nodes[node];
+  if (!child_can_repeat_irreversible(plan_node)) return std::string();
   MJ_TRY(children, children_of_node(run, node));
   for (const Id child : children) {
     MJ_TRY(found, find_in_child(run.record.context_id, child));
-    if (!found.empty()) return "node " + planned.name + ": " + found;
+    if (!found.empty()) return "node " + plan_node.name + ": " + found;
   }
   return std::string();
 }
 
-Error irreversible_error(const LoadedRun& run, const std::string& found, const char* where) {
+Error irreversible_error(const LoadedRun& run, const std::string& found, const char* new_run) {
   return {Code::conflict, "flow " + std::to_string(run.record.id) + ": " + found +
-                              ": use --allow-irreversible to run the node again in " + where};
+                              ": use --allow-irreversible to run the node again in " + new_run};
 }
 
 }  // namespace
@@ -284,27 +286,27 @@ Result<Flow> replay_flow(FlowStore& store, const LoadedRun& run, const ReplayOpt
     MJ_TRY(found, IrreversibleSearch(store).find(run));
     if (!found.empty()) return tl::unexpected<Error>(irreversible_error(run, found, "a new flow"));
   }
-  NewFlow again;
-  again.context = context;
-  again.caller = run.record.caller_id;
-  again.traceparent = replay.traceparent;
-  again.env_vars = run.record.env_vars;
-  again.notify = run.record.notify;
-  return create_flow(store, *run.plan, again);
+  NewFlow request;
+  request.context = context;
+  request.caller = run.record.caller_id;
+  request.traceparent = replay.traceparent;
+  request.env_vars = run.record.env_vars;
+  request.notify = run.record.notify;
+  return create_flow(store, *run.plan, request);
 }
 
-// Adoption of flows that another client has written as records with a plain HSET (seed 001).
+// Adoption of flows that another client has written as records.
 
 namespace {
 
 // The message names the record and its field.
-tl::unexpected<Error> wrong(const std::string& record, const std::string& what) {
-  return fail(Code::invalid, record + ": " + what);
+tl::unexpected<Error> record_error(const std::string& record, const std::string& problem) {
+  return fail(Code::invalid, record + ": " + problem);
 }
 
 // Returns whether the field defines the flow. Plain clients do not write the other fields, so their problems are
 // ignored.
-bool is_of_seed(std::string_view field) {
+bool is_client_field(std::string_view field) {
   static constexpr auto kFields = std::to_array<std::string_view>(
       {"id", "caller_id", "context_id", "jobs", "env_vars", "result", "status", "created_at", "updated_at", "name"});
   return std::any_of(kFields.begin(), kFields.end(), [&](std::string_view each) {
@@ -316,29 +318,30 @@ Result<void> check_flow(const DecodeResult<Flow>& read, Id context, Id flow) {
   const std::string name = "flow:" + std::to_string(flow);
   const Flow& record = read.record;
   for (const FieldProblem& problem : read.problems) {
-    if (is_of_seed(problem.field)) return wrong(name, problem.message);
+    if (is_client_field(problem.field)) return record_error(name, problem.message);
   }
   if (record.id != 0 && record.id != flow)
-    return wrong(
+    return record_error(
         name, "id: is " + std::to_string(record.id) + ", but the key of the record has the id " + std::to_string(flow));
-  if (record.caller_id == 0) return wrong(name, "caller_id: is missing: set it to the id of the flow's owner");
+  if (record.caller_id == 0) return record_error(name, "caller_id: is missing: set it to the id of the flow's owner");
   if (record.context_id != 0 && record.context_id != context) {
-    return wrong(name, "context_id: is " + std::to_string(record.context_id) +
-                           ", but the record is stored in context " + std::to_string(context));
+    return record_error(name, "context_id: is " + std::to_string(record.context_id) +
+                                  ", but the record is stored in context " + std::to_string(context));
   }
   if (record.status != FlowStatus::dispatched) {
-    return wrong(
+    return record_error(
         name, "status: is " + std::string(to_string(record.status)) +
                   ": a flow can only be started with the status dispatched; write the record again under another id");
   }
-  if (record.jobs.empty()) return wrong(name, "jobs: is empty: list the ids of its jobs, as in [2001,2002]");
+  if (record.jobs.empty()) return record_error(name, "jobs: is empty: list the ids of its jobs, as in [2001,2002]");
   if (record.jobs.size() > kMaxFlowNodes)
-    return wrong(name, "jobs: are over " + std::to_string(kMaxFlowNodes) + ": split the flow into several flows");
+    return record_error(name,
+                        "jobs: are over " + std::to_string(kMaxFlowNodes) + ": split the flow into several flows");
   if (const auto problems = read_notify(record.notify, "notify").problems; !problems.empty())
-    return wrong(name, problems.front().message);
+    return record_error(name, problems.front().message);
   std::set<Id> seen;
   for (const Id job : record.jobs) {
-    if (!seen.insert(job).second) return wrong(name, "jobs: " + std::to_string(job) + " is listed twice");
+    if (!seen.insert(job).second) return record_error(name, "jobs: " + std::to_string(job) + " is listed twice");
   }
   return {};
 }
@@ -347,32 +350,32 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const Jo
   const std::string key = job_key(flow.caller_id, flow.jobs[index]);
   auto fields = store.load(flow.context_id, key);
   if (!fields && fields.error().code == Code::not_found) {
-    return wrong(redis_key(flow), "jobs[" + std::to_string(index) + "]: there is no record " + key +
-                                      ": write the record before you start the flow");
+    return record_error(redis_key(flow), "jobs[" + std::to_string(index) + "]: there is no record " + key +
+                                             ": write the record before you start the flow");
   }
   if (!fields) return fail(fields.error(), key);
   auto read = decode<Job>(*fields);
-  if (!read.problems.empty()) return wrong(key, read.problems.front().message);
+  if (!read.problems.empty()) return record_error(key, read.problems.front().message);
   Job& job = read.record;
   if (job.id == 0) job.id = flow.jobs[index];
   if (job.caller_id == 0) job.caller_id = flow.caller_id;
   if (job.context_id == 0) job.context_id = flow.context_id;
   if (redis_key(job) != key)
-    return wrong(key, "id, caller_id: name " + redis_key(job) + ", but the record has another key");
+    return record_error(key, "id, caller_id: name " + redis_key(job) + ", but the record has another key");
   if (job.context_id != flow.context_id) {
-    return wrong(key, "context_id: is " + std::to_string(job.context_id) + ", but its flow is stored in context " +
-                          std::to_string(flow.context_id));
+    return record_error(key, "context_id: is " + std::to_string(job.context_id) +
+                                 ", but its flow is stored in context " + std::to_string(flow.context_id));
   }
   if (job.flow_id != 0 && job.flow_id != flow.id)
-    return wrong(key, "flow_id: is " + std::to_string(job.flow_id) + ", which is another flow");
-  if (const auto problems = validate(job); !problems.empty()) return wrong(key, problems.front().message);
-  if (auto fits = check_script(job.script, limits.max_script_bytes); !fits) return fail(fits.error(), key);
+    return record_error(key, "flow_id: is " + std::to_string(job.flow_id) + ", which is another flow");
+  if (const auto problems = validate(job); !problems.empty()) return record_error(key, problems.front().message);
+  if (auto checked = check_script(job.script, limits.max_script_bytes); !checked) return fail(checked.error(), key);
   // The ceiling of the remote host limits a job that runs there.
-  const bool elsewhere = std::any_of(job.unknown.begin(), job.unknown.end(), [](const auto& field) {
+  const bool is_remote = std::any_of(job.unknown.begin(), job.unknown.end(), [](const auto& field) {
     return field.first == "supervisor_url" && !field.second.empty();
   });
-  if (elsewhere) return std::move(job);
-  if (auto fits = check_policy(job, limits); !fits) return fail(fits.error(), key);
+  if (is_remote) return std::move(job);
+  if (auto checked = check_policy(job, limits); !checked) return fail(checked.error(), key);
   return std::move(job);
 }
 
@@ -380,17 +383,17 @@ Result<Job> read_job(Store& store, const Flow& flow, std::size_t index, const Jo
 
 Result<void> adopt_flow(FlowStore& flows, Store& store, const JobLimits& limits, Id id) {
   const Id context = limits.ceiling.context;
-  MJ_TRY(read, flows.read(context, id, kRecordAlone));
+  MJ_TRY(read, flows.read(context, id, kMaxFlowRevision));
   if (read.record.empty()) return {};  // starting the flow reports the missing record
   auto decoded = decode<Flow>(read.record);
   Flow& flow = decoded.record;
   if (!flow.definition_hash.empty()) return {};
-  MJ_TRY(places, flows.places(context, id));
-  const bool ours = !places.state.empty() && places.state != "creating";
-  if (ours) return {};
-  if (auto sound = check_flow(decoded, context, id); !sound) {
+  MJ_TRY(indexes, flows.read_index_entries(context, id));
+  const bool is_adopted = !indexes.state.empty() && indexes.state != "creating";
+  if (is_adopted) return {};
+  if (auto checked = check_flow(decoded, context, id); !checked) {
     // create() has started to write this record, so its fields may be missing.
-    return flow.detail == "creating" ? Result<void>() : std::move(sound);
+    return flow.detail == "creating" ? Result<void>() : std::move(checked);
   }
   flow.id = id;
   flow.context_id = context;
@@ -400,18 +403,19 @@ Result<void> adopt_flow(FlowStore& flows, Store& store, const JobLimits& limits,
     MJ_TRY(job, read_job(store, flow, i, limits));
     jobs.push_back(std::move(job));
   }
-  auto plan = plan_of_jobs(flow.name, flow.env_vars, jobs, nlohmann::json::object());
+  auto plan = make_plan_of_jobs(flow.name, flow.env_vars, jobs, nlohmann::json::object());
   if (!plan) return fail(plan.error(), redis_key(flow));
-  MJ_TRY(going_on, adopt_flow_record(flows, context, id, flow.caller_id));
-  if (!going_on) return {};
-  NewFlow asked;
-  asked.context = context;
-  asked.caller = flow.caller_id;
-  asked.env_vars = flow.env_vars;
-  asked.notify = flow.notify;
-  auto made = put_all(flows, *plan, asked, id, std::move(jobs));
-  if (!made && made.error().code == Code::conflict) return wrong(redis_key(flow), "jobs: " + made.error().message);
-  MJ_CHECK(made);
+  MJ_TRY(was_adopted, adopt_flow_record(flows, context, id, flow.caller_id));
+  if (!was_adopted) return {};
+  NewFlow request;
+  request.context = context;
+  request.caller = flow.caller_id;
+  request.env_vars = flow.env_vars;
+  request.notify = flow.notify;
+  auto stored = store_flow_of_jobs(flows, *plan, request, id, std::move(jobs));
+  if (!stored && stored.error().code == Code::conflict)
+    return record_error(redis_key(flow), "jobs: " + stored.error().message);
+  MJ_CHECK(stored);
   return {};
 }
 

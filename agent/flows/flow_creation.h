@@ -34,12 +34,12 @@ struct NewFlow {
 // the same call continues if it has an idempotency key. Otherwise verify reports the incomplete flow, and retention
 // deletes it. Errors: invalid (an input or a field is missing); conflict (the key belongs to another definition).
 Result<Flow> create_flow(FlowStore&, const FlowPlan&, const NewFlow&);
-// Creates a flow of jobs that exist (job.create); the jobs then belong to the flow. nodes: as in definition_of_jobs().
+// Creates a flow of jobs that exist (job.create); the jobs then belong to the flow. nodes: as in build_definition().
 // After a crash the same call continues, with or without an idempotency key.
 Result<Flow> create_flow_of_jobs(FlowStore&, const std::string& name, const NewFlow&, const std::vector<Job>& jobs,
                                  const nlohmann::json& nodes);
 // Converts a record flow:<id> to a flow that can be started, if another client wrote this record and the records of its
-// jobs (seed 001). Has no effect on a flow that this program created, or if there is no record. Errors: invalid,
+// jobs. Has no effect on a flow that this program created, or if there is no record. Errors: invalid,
 // too_large (the message names the field of the flow or of its job that is invalid or exceeds the limits of the
 // context); nothing was changed.
 Result<void> adopt_flow(FlowStore&, Store&, const JobLimits&, Id flow);

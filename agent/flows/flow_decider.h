@@ -30,7 +30,7 @@ struct JobObserved {
 struct ChildStarted {
   std::uint32_t node = 0;
   Id flow = 0;
-  std::string error = {};  // if flow is 0: why the child could not be created
+  std::string error = {};  // the reason why the child could not be created, if flow is 0
 };
 // The end of a child, or of a flow that a gate waits for. Also reported if that flow does not exist.
 struct FlowObserved {
@@ -54,16 +54,16 @@ struct FlowControl {
   // Idempotency key. The same key with the same control has no further effect; with another control it is a conflict.
   std::string key;
   std::string payload;  // for signal: JSON, at most 64 KiB
-  // Whether the actor may steer the flow. If not, it may only approve and reject nodes that name it as approver.
-  bool steers = true;
+  // Whether the actor may control the flow. Otherwise it may only approve and reject nodes that name it as approver.
+  bool can_steer = true;
 };
 std::string_view to_string(FlowControl::Verb);
 // Returns whether a node of the plan names this actor as approver.
-bool names_approver(const FlowPlan&, Id actor);
+bool has_approver(const FlowPlan&, Id actor);
 
 struct FlowEvent {
   std::uint64_t now_ms = 0;
-  std::variant<StartRun, JobObserved, ChildStarted, FlowObserved, TimePassed, FlowControl> what;
+  std::variant<StartRun, JobObserved, ChildStarted, FlowObserved, TimePassed, FlowControl> body;
 };
 
 // An action that the caller must perform in the same commit as the facts. Effects on child flows are performed after
@@ -96,17 +96,17 @@ struct Decision {
 };
 
 struct DecideLimits {
-  std::uint32_t max_facts = 500;     // limit per commit; the rest follows immediately (has_more_work())
-  std::size_t max_bytes = 1U << 20;  // limit per commit for records of dispatched places (EachSource)
+  std::uint32_t max_facts = 500;     // limit per commit; the rest follows immediately (has_immediate_action())
+  std::size_t max_bytes = 1U << 20;  // limit per commit for the records of dispatched element nodes (EachSource)
 };
 
 // Errors conflict, denied, not_found: only for controls; the state is then unchanged. Error invalid: a malformed
 // control.
 Result<Decision> decide(const FlowPlan&, RunState, const FlowEvent&, const DecideLimits& = {});
-// Returns the approximate size of the record of a place's job. The commit that dispatches the place writes it.
-std::size_t each_element_bytes(const FlowPlan&, std::uint32_t node);
+// Returns the approximate size of the record of an element node's job, which is part of the commit that dispatches it.
+std::size_t estimate_element_bytes(const FlowPlan&, std::uint32_t node);
 // Returns whether the flow can progress without an event.
-bool has_more_work(const FlowPlan&, const RunState&);
+bool has_immediate_action(const FlowPlan&, const RunState&);
 // Returns the effects outside of the commits that must be in place now: start_child, cancel_child, await_flow. Recovery
 // repeats them.
 std::vector<Effect> pending_child_actions(const FlowPlan&, const RunState&);

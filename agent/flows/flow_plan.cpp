@@ -29,109 +29,110 @@ namespace plans {
 
 namespace {
 
-constexpr std::size_t kMaxCycles = 10;  // cycles that are reported
-constexpr std::size_t kMaxShown = 12;   // names shown per cycle
-// Limit of the search for the shortest cycle; then the shortest cycle found so far is used.
-constexpr std::size_t kMaxSteps = 20'000'000;
-constexpr std::uint32_t kNone = UINT32_MAX;
+constexpr std::size_t kMaxCycles = 10;      // cycles that are reported
+constexpr std::size_t kMaxShownNames = 12;  // names shown per cycle
+// Limit of the search for the shortest cycle. A search that reaches it returns the shortest cycle found so far.
+constexpr std::size_t kMaxSearchSteps = 20'000'000;
+constexpr std::uint32_t kNeverVisited = UINT32_MAX;
 
-// Topological order. next_[i] holds the nodes that can start only after i: its dependents and its error node.
+// Kahn's algorithm. successors_[i] has the nodes that can start only after i: its dependents and its error node.
 class TopologicalOrder {
  public:
   explicit TopologicalOrder(const FlowPlan& plan)
-      : next_(plan.nodes.size()), open_(plan.nodes.size()), removed_(plan.nodes.size()) {
+      : successors_(plan.nodes.size()), open_predecessors_(plan.nodes.size()), removed_(plan.nodes.size()) {
     for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
-      next_[i] = plan.nodes[i].dependents;
-      if (plan.nodes[i].error_node) next_[i].push_back(*plan.nodes[i].error_node);
+      successors_[i] = plan.nodes[i].dependents;
+      if (plan.nodes[i].error_node) successors_[i].push_back(*plan.nodes[i].error_node);
     }
-    for (const auto& list : next_) {
-      for (std::uint32_t after : list) ++open_[after];
+    for (const auto& list : successors_) {
+      for (std::uint32_t successor : list) ++open_predecessors_[successor];
     }
-    for (std::uint32_t i = 0; i < next_.size(); ++i) {
-      if (open_[i] == 0) ready_.push_back(i);
+    for (std::uint32_t i = 0; i < successors_.size(); ++i) {
+      if (open_predecessors_[i] == 0) ready_.push_back(i);
     }
-    take_ready();
+    process_ready();
   }
   const std::vector<std::uint32_t>& order() const { return order_; }
 
   // Returns a shortest cycle of the remaining nodes and removes its nodes, or returns an empty list.
-  std::vector<std::uint32_t> take_cycle() {
-    std::vector<std::uint32_t> best;
+  std::vector<std::uint32_t> remove_cycle() {
+    std::vector<std::uint32_t> shortest;
     steps_ = 0;
-    for (std::uint32_t i = 0; i < next_.size() && steps_ < kMaxSteps; ++i) {
+    for (std::uint32_t i = 0; i < successors_.size() && steps_ < kMaxSearchSteps; ++i) {
       if (removed_[i]) continue;
-      std::vector<std::uint32_t> found = shortest_from(i, best.empty() ? next_.size() : best.size() - 1);
-      if (!found.empty()) best = std::move(found);
-      if (best.size() == 2) break;  // the shortest possible cycle: a node that needs itself was rejected before
+      std::vector<std::uint32_t> found =
+          find_shortest_cycle(i, shortest.empty() ? successors_.size() : shortest.size() - 1);
+      if (!found.empty()) shortest = std::move(found);
+      if (shortest.size() == 2) break;  // the shortest possible cycle: a node that needs itself was rejected before
     }
-    for (std::uint32_t i : best) {
-      if (!removed_[i]) take(i);
+    for (std::uint32_t i : shortest) {
+      if (!removed_[i]) remove_node(i);
     }
-    take_ready();
-    return best;
+    process_ready();
+    return shortest;
   }
 
  private:
-  void take(std::uint32_t i) {
+  void remove_node(std::uint32_t i) {
     removed_[i] = true;
-    for (std::uint32_t after : next_[i]) {
-      if (--open_[after] == 0 && !removed_[after]) ready_.push_back(after);
+    for (std::uint32_t successor : successors_[i]) {
+      if (--open_predecessors_[successor] == 0 && !removed_[successor]) ready_.push_back(successor);
     }
   }
-  void take_ready() {
+  void process_ready() {
     while (!ready_.empty()) {
       const std::uint32_t i = ready_.front();
       ready_.pop_front();
       if (removed_[i]) continue;
       order_.push_back(i);
-      take(i);
+      remove_node(i);
     }
   }
 
-  // Breadth-first search from i back to i, with at most `most` steps.
-  std::vector<std::uint32_t> shortest_from(std::uint32_t i, std::size_t most) {
-    if (origin_address_.size() != next_.size()) {
-      origin_address_.resize(next_.size());
-      seen_in_.assign(next_.size(), kNone);
+  // Searches breadth-first for a cycle through i with at most `max_length` nodes.
+  std::vector<std::uint32_t> find_shortest_cycle(std::uint32_t i, std::size_t max_length) {
+    if (previous_.size() != successors_.size()) {
+      previous_.resize(successors_.size());
+      visited_in_.assign(successors_.size(), kNeverVisited);
     }
     ++search_;
-    std::vector<std::uint32_t> edge{i};
-    for (std::size_t length = 1; length <= most && !edge.empty() && steps_ < kMaxSteps; ++length) {
-      std::vector<std::uint32_t> further;
-      for (std::uint32_t at : edge) {
-        for (std::uint32_t to : next_[at]) {
+    std::vector<std::uint32_t> frontier{i};
+    for (std::size_t length = 1; length <= max_length && !frontier.empty() && steps_ < kMaxSearchSteps; ++length) {
+      std::vector<std::uint32_t> next_frontier;
+      for (std::uint32_t current : frontier) {
+        for (std::uint32_t successor : successors_[current]) {
           ++steps_;
-          if (to == i) return way_back(i, at);
-          if (removed_[to] || seen_in_[to] == search_) continue;
-          seen_in_[to] = search_;
-          origin_address_[to] = at;
-          further.push_back(to);
+          if (successor == i) return trace_cycle(i, current);
+          if (removed_[successor] || visited_in_[successor] == search_) continue;
+          visited_in_[successor] = search_;
+          previous_[successor] = current;
+          next_frontier.push_back(successor);
         }
       }
-      edge = std::move(further);
+      frontier = std::move(next_frontier);
     }
     return {};
   }
-  std::vector<std::uint32_t> way_back(std::uint32_t i, std::uint32_t at) const {
-    std::vector<std::uint32_t> way{at};
-    while (at != i) way.push_back(at = origin_address_[at]);
-    std::reverse(way.begin(), way.end());
-    return way;
+  std::vector<std::uint32_t> trace_cycle(std::uint32_t first, std::uint32_t last) const {
+    std::vector<std::uint32_t> cycle{last};
+    while (last != first) cycle.push_back(last = previous_[last]);
+    std::reverse(cycle.begin(), cycle.end());
+    return cycle;
   }
 
-  std::vector<std::vector<std::uint32_t>> next_;
-  std::vector<std::uint32_t> open_;
+  std::vector<std::vector<std::uint32_t>> successors_;
+  std::vector<std::uint32_t> open_predecessors_;
   std::vector<bool> removed_;
   std::deque<std::uint32_t> ready_;
   std::vector<std::uint32_t> order_;
-  std::vector<std::uint32_t> origin_address_, seen_in_;
+  std::vector<std::uint32_t> previous_, visited_in_;
   std::uint32_t search_ = 0;
   std::size_t steps_ = 0;
 };
 
-std::string shown_cycle(const FlowPlan& plan, const std::vector<std::uint32_t>& cycle) {
+std::string format_cycle(const FlowPlan& plan, const std::vector<std::uint32_t>& cycle) {
   std::string out;
-  const std::size_t count = cycle.size() > kMaxShown ? kMaxShown - 1 : cycle.size();
+  const std::size_t count = cycle.size() > kMaxShownNames ? kMaxShownNames - 1 : cycle.size();
   for (std::size_t i = 0; i < count; ++i) out += plan.nodes[cycle[i]].name + " -> ";
   if (count < cycle.size()) out += "(" + std::to_string(cycle.size() - count) + " more) -> ";
   return out + plan.nodes[cycle.front()].name;
@@ -139,23 +140,24 @@ std::string shown_cycle(const FlowPlan& plan, const std::vector<std::uint32_t>& 
 
 }  // namespace
 
-std::vector<std::uint32_t> order_of(const FlowPlan& plan, const std::vector<DraftNode>& drafts, Problems& problems) {
+std::vector<std::uint32_t> sort_topologically(const FlowPlan& plan, const std::vector<DraftNode>& drafts,
+                                              Problems& problems) {
   TopologicalOrder order(plan);
-  const std::vector<std::uint32_t> found = order.order();
-  if (found.size() == plan.nodes.size()) return found;
+  const std::vector<std::uint32_t> sorted = order.order();
+  if (sorted.size() == plan.nodes.size()) return sorted;
   for (std::size_t i = 0; i < kMaxCycles; ++i) {
-    const auto cycle = order.take_cycle();
+    const auto cycle = order.remove_cycle();
     if (cycle.empty()) break;
     // The nodes of the cycle wait for each other; the second node needs the first.
-    const std::uint32_t needing = cycle[cycle.size() > 1 ? 1 : 0];
-    const bool needs = !plan.nodes[needing].needs.empty();
-    problems.add(drafts[needing].path + (needs ? ".needs" : ""),
-                 "a cycle of nodes that can never start: " + shown_cycle(plan, cycle));
+    const std::uint32_t reported = cycle[cycle.size() > 1 ? 1 : 0];
+    const bool has_needs = !plan.nodes[reported].needs.empty();
+    problems.add(drafts[reported].path + (has_needs ? ".needs" : ""),
+                 "a cycle of nodes that can never start: " + format_cycle(plan, cycle));
   }
-  return found;
+  return sorted;
 }
 
-// Links the drafts: resolves names to indexes, and rejects plans that cannot work.
+// The linker of drafts: resolves names to indexes, and rejects plans that cannot work.
 
 namespace {
 
@@ -172,69 +174,71 @@ class PlanLinker {
         problems_.add(drafts_[i].path, "the name \"inputs\" means the flow's inputs here: choose another");
       names_.push_back(index_.emplace(drafts_[i].node.name, static_cast<std::uint32_t>(i)).first->first);
     }
-    for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_each(i);
+    for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_elements(i);
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_needs(i);
-    for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_calls(i);
-    for (std::uint32_t i = 0; i < drafts_.size(); ++i) check_called(i);
+    for (std::uint32_t i = 0; i < drafts_.size(); ++i) link_called_nodes(i);
+    for (std::uint32_t i = 0; i < drafts_.size(); ++i) check_called_node(i);
     check_gates();
     for (DraftNode& draft : drafts_) plan_.nodes.push_back(std::move(draft.node));
     for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
       for (std::uint32_t need : plan_.nodes[i].needs) plan_.nodes[need].dependents.push_back(i);
     }
-    const std::vector<std::uint32_t> order = order_of(plan_, drafts_, problems_);
+    const std::vector<std::uint32_t> order = sort_topologically(plan_, drafts_, problems_);
     if (order.size() == plan_.nodes.size()) link_conditions(order);
-    check_states();
-    if (problems_.empty()) make_elements(plan_);
+    check_node_counts();
+    if (problems_.empty()) expand_each_nodes(plan_);
   }
 
  private:
   PlanNode& node(std::uint32_t i) { return drafts_[i].node; }
 
-  std::optional<std::uint32_t> look_up(const NodeReference& named, std::uint32_t from, std::string_view as) {
-    const auto found = index_.find(named.name);
+  std::optional<std::uint32_t> resolve(const NodeReference& reference, std::uint32_t referrer, std::string_view role) {
+    const auto found = index_.find(reference.name);
     if (found == index_.end()) {
-      if (!problems_.full()) {
-        problems_.add(named.path, "there is no node " + excerpt(named.name) + did_you_mean(named.name, names_));
+      if (!problems_.is_full()) {
+        problems_.add(reference.path,
+                      "there is no node " + excerpt(reference.name) + did_you_mean(reference.name, names_));
       }
       return std::nullopt;
     }
-    if (found->second == from) {
-      problems_.add(named.path, excerpt(named.name) + " is the node itself: it cannot be its own " + std::string(as));
+    if (found->second == referrer) {
+      problems_.add(reference.path,
+                    excerpt(reference.name) + " is the node itself: it cannot be its own " + std::string(role));
       return std::nullopt;
     }
     return found->second;
   }
 
   // Resolves the source and the number of the elements.
-  void link_each(std::uint32_t i) {
+  void link_elements(std::uint32_t i) {
     if (!drafts_[i].each) return;
     DraftEach& each = *drafts_[i].each;
-    PlanNode& group = node(i);
+    PlanNode& each_node = node(i);
     if (each.path.empty())
       return problems_.add(each.max_path, "belongs to each: also name the list from which the nodes are created");
-    if (each.from.name == kInputsName && !plan_.inputs.empty()) {
-      take_input(each);
-    } else if (!each.from.name.empty()) {
-      group.places = each.max.value_or(kUsualEach);
-      return take_source(i, each);
+    if (each.source.name == kInputsName && !plan_.inputs.empty()) {
+      read_input_elements(each);
+    } else if (!each.source.name.empty()) {
+      each_node.max_elements = each.max.value_or(kDefaultMaxElements);
+      return link_element_source(i, each);
     }
-    const std::uint32_t most = each.max.value_or(kMaxEach);
-    if (each.elements.size() > most) {
+    const std::uint32_t max = each.max.value_or(kMaxElements);
+    if (each.elements.size() > max) {
       problems_.add(each.path, "has " + std::to_string(each.elements.size()) + " elements, more than " +
-                                   (each.max ? "its max of " : "the ") + std::to_string(most));
+                                   (each.max ? "its max of " : "the ") + std::to_string(max));
     }
     for (std::size_t k = 0; k < each.elements.size(); ++k) {
       if (each.elements[k].size() <= kMaxElementBytes) continue;
       problems_.add(each.path + '[' + std::to_string(k) + ']',
                     "is longer than " + std::to_string(kMaxElementBytes) + " bytes");
     }
-    group.places = static_cast<std::uint32_t>(std::min<std::size_t>(each.elements.size(), kMaxEach));
-    group.elements = std::move(each.elements);
+    each_node.max_elements = static_cast<std::uint32_t>(std::min<std::size_t>(each.elements.size(), kMaxElements));
+    each_node.elements = std::move(each.elements);
   }
 
-  void take_input(DraftEach& each) {
+  void read_input_elements(DraftEach& each) {
     const auto input = std::find_if(plan_.inputs.begin(), plan_.inputs.end(),
-                                    [&](const FlowInput& one) { return one.name == each.key; });
+                                    [&](const FlowInput& declared) { return declared.name == each.key; });
     if (input == plan_.inputs.end()) {
       problems_.add(each.path, "there is no input " + excerpt(each.key) + did_you_mean(each.key, input_names()));
     } else if (input->type != "list" && input->type != "object") {
@@ -242,24 +246,24 @@ class PlanLinker {
         problems_.add(each.path, "the input " + each.key + " is of type " + input->type + ", not list or object");
     } else if (const auto value = plan_.values.find(each.key); value != plan_.values.end()) {
       const auto parsed = parse_json(value->second);
-      if (parsed) each.elements = elements_of(*parsed).value_or(std::vector<std::string>());
+      if (parsed) each.elements = split_elements(*parsed).value_or(std::vector<std::string>());
     }
   }
 
   // The source of the elements comes before the node, whether or not `needs` names it.
-  void take_source(std::uint32_t i, const DraftEach& each) {
-    const auto found = look_up(each.from, i, "list");
+  void link_element_source(std::uint32_t i, const DraftEach& each) {
+    const auto found = resolve(each.source, i, "list");
     if (!found) return;
     if (drafts_[*found].each) {
-      return problems_.add(each.path, excerpt(each.from.name) +
+      return problems_.add(each.path, excerpt(each.source.name) +
                                           " is a node for each of a list itself: make the list in a job that needs it");
     }
-    node(i).from = EachSource{*found, each.key};
-    node(*found).watched.push_back(each.key);
+    node(i).element_source = EachSource{*found, each.key};
+    node(*found).watched_keys.push_back(each.key);
     auto& needs = drafts_[i].needs;
-    const bool named =
-        std::any_of(needs.begin(), needs.end(), [&](const NodeReference& need) { return need.name == each.from.name; });
-    if (!named) needs.push_back(each.from);
+    const bool is_listed = std::any_of(needs.begin(), needs.end(),
+                                       [&](const NodeReference& need) { return need.name == each.source.name; });
+    if (!is_listed) needs.push_back(each.source);
   }
 
   std::vector<std::string_view> input_names() const {
@@ -269,16 +273,16 @@ class PlanLinker {
   }
 
   // Checks the number of nodes for the largest possible number of elements.
-  void check_states() {
-    std::size_t all = 0;
-    for (const PlanNode& each : plan_.nodes) all += 1 + each.places;
-    if (all > kMaxFlowNodes) {
-      problems_.add("jobs", std::to_string(all) + " nodes, including the nodes that each can create, are more than " +
+  void check_node_counts() {
+    std::size_t total = 0;
+    for (const PlanNode& each : plan_.nodes) total += 1 + each.max_elements;
+    if (total > kMaxFlowNodes) {
+      problems_.add("jobs", std::to_string(total) + " nodes, including the nodes that each can create, are more than " +
                                 std::to_string(kMaxFlowNodes) + ": give smaller max, or divide them into child flows");
     }
     for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
       std::size_t needs = 0;
-      for (const std::uint32_t need : plan_.nodes[i].needs) needs += 1 + plan_.nodes[need].places;
+      for (const std::uint32_t need : plan_.nodes[i].needs) needs += 1 + plan_.nodes[need].max_elements;
       if (needs <= kMaxNeeds || plan_.nodes[i].needs.size() > kMaxNeeds) continue;
       problems_.add(drafts_[i].path + ".needs",
                     std::to_string(needs) + " nodes, including the nodes that each can create, are more than " +
@@ -295,7 +299,7 @@ class PlanLinker {
     }
     std::unordered_set<std::uint32_t> seen;
     for (const NodeReference& need : draft.needs) {
-      const auto found = look_up(need, i, "need");
+      const auto found = resolve(need, i, "need");
       if (!found) continue;
       if (seen.insert(*found).second) {
         draft.node.needs.push_back(*found);
@@ -312,18 +316,18 @@ class PlanLinker {
     }
   }
 
-  void link_calls(std::uint32_t i) {
+  void link_called_nodes(std::uint32_t i) {
     DraftNode& draft = drafts_[i];
-    if (draft.route) draft.node.error_node = look_up(*draft.route, i, "error node");
+    if (draft.route) draft.node.error_node = resolve(*draft.route, i, "error node");
     if (!draft.has_on_error) draft.node.on_error = plan_.on_error;
     if (draft.node.error_node) {
       node(*draft.node.error_node).on_call = true;
-      routed_.insert(*draft.node.error_node);
+      error_nodes_.insert(*draft.node.error_node);
     }
-    if (draft.compensation) draft.node.compensation = look_up(*draft.compensation, i, "compensation");
+    if (draft.compensation) draft.node.compensation = resolve(*draft.compensation, i, "compensation");
     if (!draft.node.compensation) return;
     node(*draft.node.compensation).on_call = true;
-    const auto [first, added] = compensates_.emplace(*draft.node.compensation, i);
+    const auto [first, added] = compensated_nodes_.emplace(*draft.node.compensation, i);
     if (!added) {
       problems_.add(draft.compensation->path, excerpt(draft.compensation->name) + " is the compensation of " +
                                                   excerpt(node(first->second).name) +
@@ -332,9 +336,9 @@ class PlanLinker {
   }
 
   // Error nodes and compensations start when they are called, so they cannot have needs.
-  void check_called(std::uint32_t i) {
+  void check_called_node(std::uint32_t i) {
     const DraftNode& draft = drafts_[i];
-    const bool compensation = compensates_.contains(i);
+    const bool compensation = compensated_nodes_.contains(i);
     if (draft.each && draft.compensation) {
       problems_.add(
           draft.compensation->path,
@@ -345,7 +349,7 @@ class PlanLinker {
     }
     for (const NodeReference& need : draft.needs) {
       const auto found = index_.find(need.name);
-      if (found != index_.end() && compensates_.contains(found->second)) {
+      if (found != index_.end() && compensated_nodes_.contains(found->second)) {
         problems_.add(
             need.path,
             excerpt(need.name) + " is a compensation, which runs only after the flow has failed: no node can need it");
@@ -355,10 +359,10 @@ class PlanLinker {
     const std::string what = compensation ? "a compensation" : "an error node";
     if (!draft.needs.empty())
       problems_.add(draft.path + ".needs", what + " runs when it is called: it cannot need nodes");
-    if (!draft.when.empty())
+    if (!draft.conditions.empty())
       problems_.add(draft.path + ".when", what + " runs when it is called: it has no conditions");
     if (!compensation) return;
-    if (routed_.contains(i)) {
+    if (error_nodes_.contains(i)) {
       problems_.add(draft.path, "is an error node and a compensation: make two nodes of it");
     }
     if (draft.node.kind != NodeKind::job && draft.node.kind != NodeKind::log) {
@@ -389,9 +393,9 @@ class PlanLinker {
   void link_conditions(const std::vector<std::uint32_t>& order) {
     std::unordered_map<std::uint32_t, std::vector<ConditionUse>> uses;
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) {
-      for (DraftCondition& each : drafts_[i].when) {
-        if (is_of_input(each)) continue;
-        const auto found = look_up(each.node, i, "condition");
+      for (DraftCondition& each : drafts_[i].conditions) {
+        if (reads_input(each)) continue;
+        const auto found = resolve(each.node, i, "condition");
         if (!found) continue;
         each.condition.node = *found;
         uses[*found].push_back({i, &each});
@@ -399,73 +403,73 @@ class PlanLinker {
     }
     find_predecessors(order, uses);
     for (std::uint32_t i = 0; i < drafts_.size(); ++i) {
-      for (DraftCondition& each : drafts_[i].when) take_condition(i, each);
+      for (DraftCondition& each : drafts_[i].conditions) add_condition(i, each);
     }
     for (PlanNode& each : plan_.nodes) {
-      std::sort(each.watched.begin(), each.watched.end());
-      each.watched.erase(std::unique(each.watched.begin(), each.watched.end()), each.watched.end());
+      std::sort(each.watched_keys.begin(), each.watched_keys.end());
+      each.watched_keys.erase(std::unique(each.watched_keys.begin(), each.watched_keys.end()), each.watched_keys.end());
     }
   }
 
   struct ConditionUse {
     std::uint32_t node;
-    DraftCondition* written;
+    DraftCondition* condition;
   };
-  // Marks the nodes that come before other nodes. Each pass handles 64 nodes that conditions read: each node has a bit,
-  // which is passed on to all nodes that follow.
+  // Sets is_ordered_before of each condition. Each pass handles 64 nodes that conditions read: each of these nodes has
+  // a bit, which is propagated along the dependents.
   void find_predecessors(const std::vector<std::uint32_t>& order,
                          std::unordered_map<std::uint32_t, std::vector<ConditionUse>>& uses) {
-    std::vector<std::uint64_t> before(plan_.nodes.size());
-    std::vector<std::uint64_t> own(plan_.nodes.size());
-    for (auto at = uses.begin(); at != uses.end();) {
-      const auto first = at;
-      std::fill(before.begin(), before.end(), 0);
-      std::fill(own.begin(), own.end(), 0);
-      for (unsigned bit = 0; bit < 64 && at != uses.end(); ++bit, ++at) own[at->first] = 1ULL << bit;
+    std::vector<std::uint64_t> predecessor_bits(plan_.nodes.size());
+    std::vector<std::uint64_t> own_bit(plan_.nodes.size());
+    for (auto use_it = uses.begin(); use_it != uses.end();) {
+      const auto first = use_it;
+      std::fill(predecessor_bits.begin(), predecessor_bits.end(), 0);
+      std::fill(own_bit.begin(), own_bit.end(), 0);
+      for (unsigned bit = 0; bit < 64 && use_it != uses.end(); ++bit, ++use_it) own_bit[use_it->first] = 1ULL << bit;
       for (std::uint32_t i : order) {
-        for (std::uint32_t next : plan_.nodes[i].dependents) before[next] |= before[i] | own[i];
+        for (std::uint32_t dependent : plan_.nodes[i].dependents)
+          predecessor_bits[dependent] |= predecessor_bits[i] | own_bit[i];
       }
-      for (auto group = first; group != at; ++group) {
+      for (auto group = first; group != use_it; ++group) {
         for (ConditionUse& use : group->second)
-          use.written->is_ordered_before = (before[use.node] & own[group->first]) != 0;
+          use.condition->is_ordered_before = (predecessor_bits[use.node] & own_bit[group->first]) != 0;
       }
     }
   }
 
-  bool is_of_input(const DraftCondition& written) const {
-    return written.node.name == kInputsName && !plan_.inputs.empty();
+  bool reads_input(const DraftCondition& draft) const {
+    return draft.node.name == kInputsName && !plan_.inputs.empty();
   }
 
-  void take_input_condition(std::uint32_t i, const DraftCondition& written) {
+  void add_input_condition(std::uint32_t i, const DraftCondition& draft) {
     const auto names = input_names();
-    const std::string& key = written.condition.key;
+    const std::string& key = draft.condition.key;
     if (std::find(names.begin(), names.end(), key) == names.end()) {
-      return problems_.add(written.node.path, "there is no input " + excerpt(key) + did_you_mean(key, names));
+      return problems_.add(draft.node.path, "there is no input " + excerpt(key) + did_you_mean(key, names));
     }
-    FlowCondition condition = written.condition;
-    condition.of_input = true;
+    FlowCondition condition = draft.condition;
+    condition.is_input = true;
     plan_.nodes[i].when.push_back(condition);
   }
 
-  void take_condition(std::uint32_t i, const DraftCondition& written) {
-    if (is_of_input(written)) return take_input_condition(i, written);
-    const auto found = index_.find(written.node.name);
+  void add_condition(std::uint32_t i, const DraftCondition& draft) {
+    if (reads_input(draft)) return add_input_condition(i, draft);
+    const auto found = index_.find(draft.node.name);
     if (found == index_.end() || found->second == i) return;  // rejected before
-    if (!written.is_ordered_before) {
-      problems_.add(
-          written.node.path,
-          excerpt(written.node.name) + " does not run before this node: name it, or a node that needs it, in needs");
+    if (!draft.is_ordered_before) {
+      problems_.add(draft.node.path, excerpt(draft.node.name) +
+                                         " does not run before this node: name it, or a node that needs it, in needs");
       return;
     }
-    const std::string& key = written.condition.key;
+    const std::string& key = draft.condition.key;
     if (plan_.nodes[found->second].kind == NodeKind::each && key != "count" && key != "$status") {
       return problems_.add(
-          written.node.path,
-          excerpt(written.node.name) +
+          draft.node.path,
+          excerpt(draft.node.name) +
               " is a node with each: it has only count and $status; read its results in a job that needs it");
     }
-    if (!key.starts_with('$')) plan_.nodes[written.condition.node].watched.push_back(key);
-    plan_.nodes[i].when.push_back(written.condition);
+    if (!key.starts_with('$')) plan_.nodes[draft.condition.node].watched_keys.push_back(key);
+    plan_.nodes[i].when.push_back(draft.condition);
   }
 
   FlowPlan& plan_;
@@ -473,19 +477,19 @@ class PlanLinker {
   Problems& problems_;
   std::unordered_map<std::string, std::uint32_t> index_;
   std::vector<std::string_view> names_;
-  std::unordered_set<std::uint32_t> routed_;
-  std::unordered_map<std::uint32_t, std::uint32_t> compensates_;  // compensation -> the node that it compensates
+  std::unordered_set<std::uint32_t> error_nodes_;
+  std::unordered_map<std::uint32_t, std::uint32_t> compensated_nodes_;  // compensation -> the node that it compensates
 };
 
 }  // namespace
 
-void link(FlowPlan& plan, std::vector<DraftNode> drafts, Problems& problems) {
+void link_plan(FlowPlan& plan, std::vector<DraftNode> drafts, Problems& problems) {
   PlanLinker(plan, std::move(drafts), problems).run();
 }
 
 // Nodes for the elements of a list: the fields `each` and `max`.
 
-std::optional<std::vector<std::string>> elements_of(const json& value) {
+std::optional<std::vector<std::string>> split_elements(const json& value) {
   if (!value.is_structured()) return std::nullopt;
   std::vector<std::string> elements;
   elements.reserve(value.size());
@@ -498,31 +502,31 @@ std::optional<std::vector<std::string>> elements_of(const json& value) {
   return elements;
 }
 
-void read_each(const JsonPath& at, DraftNode& draft, int) {
+void read_each(const JsonPath& source, DraftNode& draft, int) {
   DraftEach each = draft.each.value_or(DraftEach{});
-  each.path = at.path;
-  if (const auto* text = at.value.get_ptr<const std::string*>()) {
+  each.path = source.path;
+  if (const auto* text = source.value.get_ptr<const std::string*>()) {
     const std::size_t dot = std::min(text->find('.'), text->size());
-    each.from = {text->substr(0, dot), at.path};
+    each.source = {text->substr(0, dot), source.path};
     each.key = text->substr(std::min(dot + 1, text->size()));
-    if (each.from.name.empty() || each.key.empty() || each.key.front() == '$') {
-      at.report_problem(excerpt(*text) + " is not NODE.KEY, a list in a result, and not inputs.NAME");
-      each.from = {};
+    if (each.source.name.empty() || each.key.empty() || each.key.front() == '$') {
+      source.report_problem(excerpt(*text) + " is not NODE.KEY, a list in a result, and not inputs.NAME");
+      each.source = {};
     }
-  } else if (auto elements = elements_of(at.value)) {
+  } else if (auto elements = split_elements(source.value)) {
     each.elements = std::move(*elements);
   } else {
-    at.report_wrong_type("a list, a map, inputs.NAME or NODE.KEY");
+    source.report_wrong_type("a list, a map, inputs.NAME or NODE.KEY");
   }
   draft.each = std::move(each);
 }
 
-void read_max(const JsonPath& at, DraftNode& draft, int) {
+void read_max(const JsonPath& source, DraftNode& draft, int) {
   std::int64_t number = 0;
-  if (!read_whole(at, 1, kMaxEach, number)) return;
+  if (!read_integer(source, 1, kMaxElements, number)) return;
   DraftEach each = draft.each.value_or(DraftEach{});
   each.max = static_cast<std::uint32_t>(number);
-  each.max_path = at.path;
+  each.max_path = source.path;
   draft.each = std::move(each);
 }
 
@@ -530,50 +534,51 @@ void read_max(const JsonPath& at, DraftNode& draft, int) {
 
 namespace {
 
-PlanNode place_of(const PlanNode& group, std::uint32_t at, std::uint32_t element) {
-  PlanNode place;
-  place.name = group.name + '[' + std::to_string(element) + ']';
-  place.kind = NodeKind::job;
-  place.needs = {at};
-  place.each = at;
-  place.on_error = group.on_error;
-  place.error_node = group.error_node;
-  place.irreversible = group.irreversible;
-  place.supervisor_url = group.supervisor_url;
-  place.job.name = place.name;
-  return place;
+PlanNode make_element_node(const PlanNode& each_node, std::uint32_t each_index, std::uint32_t element) {
+  PlanNode element_node;
+  element_node.name = each_node.name + '[' + std::to_string(element) + ']';
+  element_node.kind = NodeKind::job;
+  element_node.needs = {each_index};
+  element_node.each_node = each_index;
+  element_node.on_error = each_node.on_error;
+  element_node.error_node = each_node.error_node;
+  element_node.irreversible = each_node.irreversible;
+  element_node.supervisor_url = each_node.supervisor_url;
+  element_node.job.name = element_node.name;
+  return element_node;
 }
 
 }  // namespace
 
-void make_elements(FlowPlan& plan) {
-  std::vector<PlanNode> old = std::move(plan.nodes);
-  std::vector<std::uint32_t> to(old.size());
+void expand_each_nodes(FlowPlan& plan) {
+  std::vector<PlanNode> drafts = std::move(plan.nodes);
+  std::vector<std::uint32_t> new_index(drafts.size());
   std::uint32_t count = 0;
-  for (std::size_t i = 0; i < old.size(); ++i) {
-    to[i] = count;
-    count += 1 + old[i].places;
+  for (std::size_t i = 0; i < drafts.size(); ++i) {
+    new_index[i] = count;
+    count += 1 + drafts[i].max_elements;
   }
   plan.nodes.clear();
   plan.nodes.reserve(count);
-  for (std::size_t i = 0; i < old.size(); ++i) {
-    PlanNode node = old[i];
+  for (std::size_t i = 0; i < drafts.size(); ++i) {
+    PlanNode node = drafts[i];
     node.dependents.clear();
     node.needs.clear();
-    for (const std::uint32_t need : old[i].needs) {
-      for (std::uint32_t k = 0; k <= old[need].places; ++k) node.needs.push_back(to[need] + k);
+    for (const std::uint32_t need : drafts[i].needs) {
+      for (std::uint32_t k = 0; k <= drafts[need].max_elements; ++k) node.needs.push_back(new_index[need] + k);
     }
     for (FlowCondition& condition : node.when) {
-      if (!condition.of_input) condition.node = to[condition.node];
+      if (!condition.is_input) condition.node = new_index[condition.node];
     }
-    if (node.from) node.from->node = to[node.from->node];
-    if (node.error_node) node.error_node = to[*node.error_node];
-    if (node.compensation) node.compensation = to[*node.compensation];
-    const std::uint32_t at = to[i];
+    if (node.element_source) node.element_source->node = new_index[node.element_source->node];
+    if (node.error_node) node.error_node = new_index[*node.error_node];
+    if (node.compensation) node.compensation = new_index[*node.compensation];
+    const std::uint32_t index = new_index[i];
     plan.nodes.push_back(std::move(node));
-    for (std::uint32_t k = 0; k < old[i].places; ++k) plan.nodes.push_back(place_of(plan.nodes[at], at, k));
-    // Only the places have irreversible effects, not the node of kind each.
-    if (old[i].kind == NodeKind::each) plan.nodes[at].irreversible = false;
+    for (std::uint32_t k = 0; k < drafts[i].max_elements; ++k)
+      plan.nodes.push_back(make_element_node(plan.nodes[index], index, k));
+    // Only the element nodes have irreversible effects, not the node of kind each.
+    if (drafts[i].kind == NodeKind::each) plan.nodes[index].irreversible = false;
   }
   for (std::uint32_t i = 0; i < count; ++i) {
     for (const std::uint32_t need : plan.nodes[i].needs) plan.nodes[need].dependents.push_back(i);
@@ -581,8 +586,9 @@ void make_elements(FlowPlan& plan) {
 }
 
 std::size_t FlowPlan::static_node_count() const {
-  return static_cast<std::size_t>(std::count_if(
-      nodes.begin(), nodes.end(), [this](const PlanNode& node) { return !node.each || !nodes[*node.each].from; }));
+  return static_cast<std::size_t>(std::count_if(nodes.begin(), nodes.end(), [this](const PlanNode& node) {
+    return !node.each_node || !nodes[*node.each_node].element_source;
+  }));
 }
 
 // The definition of existing jobs: their records and the additions in `nodes`.
@@ -591,30 +597,30 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kAdded[] = {"when",         "on_error",       "compensate",
-                                       "irreversible", "supervisor_url", "gate_timeout"};
+constexpr std::string_view kAdditionalFields[] = {"when",         "on_error",       "compensate",
+                                                  "irreversible", "supervisor_url", "gate_timeout"};
 
 // Returns names by job id: the job's own name if it is valid and unique, otherwise job<id>.
-std::map<Id, std::string> names_of(const std::vector<Job>& jobs) {
+std::map<Id, std::string> assign_node_names(const std::vector<Job>& jobs) {
   std::map<std::string_view, int> uses;
   for (const Job& job : jobs) ++uses[job.name];
   std::map<Id, std::string> names;
   for (const Job& job : jobs) {
-    const bool own = plans::is_node_name(job.name) && uses[job.name] == 1;
-    names[job.id] = own ? job.name : "job" + std::to_string(job.id);
+    const bool is_usable = plans::is_node_name(job.name) && uses[job.name] == 1;
+    names[job.id] = is_usable ? job.name : "job" + std::to_string(job.id);
   }
   return names;
 }
 
-std::optional<Id> id_of(std::string_view text) {
+std::optional<Id> parse_job_id(std::string_view text) {
   std::uint64_t id = 0;
   if (!parse_u64(text, id) || id == 0 || id > UINT32_MAX) return std::nullopt;
   return static_cast<Id>(id);
 }
 
 // Finds a job by id or name. Error not_found: names the text.
-Result<Id> job_of(const std::string& text, const std::map<Id, std::string>& names) {
-  if (const auto id = id_of(text); id && names.contains(*id)) return *id;
+Result<Id> find_job_id(const std::string& text, const std::map<Id, std::string>& names) {
+  if (const auto id = parse_job_id(text); id && names.contains(*id)) return *id;
   std::vector<std::string_view> known;
   for (const auto& [id, name] : names) {
     if (name == text) return id;
@@ -624,39 +630,39 @@ Result<Id> job_of(const std::string& text, const std::map<Id, std::string>& name
               excerpt(text) + " is not the id or name of a job of this flow" + did_you_mean(text, known));
 }
 
-std::string in_ms(std::uint64_t ms) { return std::to_string(ms) + "ms"; }
+std::string format_ms(std::uint64_t ms) { return std::to_string(ms) + "ms"; }
 
-Result<json> node_of(const Job& job, const std::map<Id, std::string>& names) {
+Result<json> job_to_node(const Job& job, const std::map<Id, std::string>& names) {
   json node = {{"name", names.at(job.id)}, {"script", job.script}, {"type", job.script_type}};
   if (job.timeout) node["timeout"] = std::to_string(*job.timeout) + "s";
   if (job.retries != 0) node["retries"] = job.retries;
   if (!job.env_vars.empty()) node["env"] = job.env_vars;
   if (!job.prerequisites.empty()) node["prerequisites"] = job.prerequisites;
   if (job.priority != 0) node["priority"] = job.priority;
-  if (job.queue_timeout_ms != 0) node["queue_timeout"] = in_ms(job.queue_timeout_ms);
+  if (job.queue_timeout_ms != 0) node["queue_timeout"] = format_ms(job.queue_timeout_ms);
   if (!job.concurrency_key.empty()) node["concurrency_key"] = job.concurrency_key;
   if (job.concurrency_limit != 0) node["concurrency_limit"] = job.concurrency_limit;
-  const std::string where = "job " + std::to_string(job.id) + ": ";
+  const std::string prefix = "job " + std::to_string(job.id) + ": ";
   if (!job.notify.empty()) {
     auto notify = parse_json(job.notify);
     node["notify"] = notify ? std::move(*notify) : json(job.notify);  // a URL alone is valid
   }
   if (!job.policy.empty()) {
     auto policy = parse_json(job.policy);
-    if (!policy) return fail(policy.error(), where + "policy");
+    if (!policy) return fail(policy.error(), prefix + "policy");
     node["policy"] = std::move(*policy);
   }
   for (Id need : job.dependends) {
     const auto found = names.find(need);
     if (found == names.end()) {
-      return fail(Code::invalid, where + "dependends: " + std::to_string(need) +
+      return fail(Code::invalid, prefix + "dependends: " + std::to_string(need) +
                                      " is not a job of this flow: add it, or remove it from dependends");
     }
     node["needs"].push_back(found->second);
   }
   for (const std::string& input : job.inputs) {
     const std::size_t slash = std::min(input.find('/'), input.size());
-    const auto id = id_of(input.substr(0, slash));
+    const auto id = parse_job_id(input.substr(0, slash));
     const bool known = id && names.contains(*id);
     node["inputs"].push_back(known ? names.at(*id) + input.substr(slash) : input);
   }
@@ -664,11 +670,11 @@ Result<json> node_of(const Job& job, const std::map<Id, std::string>& names) {
 }
 
 // In on_error, compensate and conditions, a job may be named by its id.
-Result<json> added_value(std::string_view field, const json& value, const std::map<Id, std::string>& names) {
+Result<json> replace_job_ids(std::string_view field, const json& value, const std::map<Id, std::string>& names) {
   const auto* text = value.get_ptr<const std::string*>();
   if (field == "on_error" || field == "compensate") {
-    if (value.is_number_unsigned() || (text && id_of(*text))) {
-      MJ_TRY(id, job_of(text ? *text : dump_json(value), names));
+    if (value.is_number_unsigned() || (text && parse_job_id(*text))) {
+      MJ_TRY(id, find_job_id(text ? *text : dump_json(value), names));
       return json(names.at(id));
     }
     return value;
@@ -679,24 +685,25 @@ Result<json> added_value(std::string_view field, const json& value, const std::m
     if (!condition.is_object() || !condition.contains("key") || !condition["key"].is_string()) continue;
     const std::string key = condition["key"].get<std::string>();
     const std::size_t dot = std::min(key.find('.'), key.size());
-    if (!id_of(key.substr(0, dot))) continue;
-    MJ_TRY(id, job_of(key.substr(0, dot), names));
+    if (!parse_job_id(key.substr(0, dot))) continue;
+    MJ_TRY(id, find_job_id(key.substr(0, dot), names));
     condition["key"] = names.at(id) + key.substr(dot);
   }
   return conditions;
 }
 
-Result<void> add(const json& more, json& node, const std::map<Id, std::string>& names) {
-  if (!more.is_object()) return fail(Code::invalid, "is not a map of fields");
-  for (const auto& item : more.items()) {
+Result<void> add_fields(const json& additions, json& node, const std::map<Id, std::string>& names) {
+  if (!additions.is_object()) return fail(Code::invalid, "is not a map of fields");
+  for (const auto& item : additions.items()) {
     if (item.key() == "id" || item.key() == "name") continue;
-    if (std::find(std::begin(kAdded), std::end(kAdded), item.key()) == std::end(kAdded)) {
+    if (std::find(std::begin(kAdditionalFields), std::end(kAdditionalFields), item.key()) ==
+        std::end(kAdditionalFields)) {
       return fail(Code::invalid, excerpt(item.key()) +
                                      " is a field of the job's record; allowed are when, on_error, compensate, "
                                      "irreversible, supervisor_url and gate_timeout" +
-                                     did_you_mean(item.key(), kAdded));
+                                     did_you_mean(item.key(), kAdditionalFields));
     }
-    auto value = added_value(item.key(), item.value(), names);
+    auto value = replace_job_ids(item.key(), item.value(), names);
     if (!value) return fail(value.error(), item.key());
     node[item.key()] = std::move(*value);
   }
@@ -706,38 +713,40 @@ Result<void> add(const json& more, json& node, const std::map<Id, std::string>& 
 }  // namespace
 
 // `nodes` is a map by job id or name, or a list of maps with an id or name.
-Result<json> definition_of_jobs(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
-                                const json& nodes) {
+Result<json> build_definition(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
+                              const json& nodes) {
   if (jobs.empty()) return fail(Code::invalid, "jobs: is empty: give the flow at least one");
-  const std::map<Id, std::string> names = names_of(jobs);
+  const std::map<Id, std::string> names = assign_node_names(jobs);
   if (names.size() != jobs.size()) return fail(Code::invalid, "jobs: a job is listed twice");
   json list = json::array();
-  std::map<Id, std::size_t> places;
+  std::map<Id, std::size_t> positions;
   for (const Job& job : jobs) {
-    MJ_TRY(node, node_of(job, names));
-    places[job.id] = list.size();
+    MJ_TRY(node, job_to_node(job, names));
+    positions[job.id] = list.size();
     list.push_back(std::move(node));
   }
   std::set<Id> seen;
-  const auto add_to = [&](const std::string& which, const json& more, const std::string& path) -> Result<void> {
-    auto id = job_of(which, names);
+  const auto add_to_job = [&](const std::string& reference, const json& additions,
+                              const std::string& path) -> Result<void> {
+    auto id = find_job_id(reference, names);
     if (!id) return fail(id.error(), path);
     if (!seen.insert(*id).second) return fail(Code::invalid, path + ": job " + std::to_string(*id) + " is named twice");
-    if (auto added = add(more, list[places[*id]], names); !added) return fail(added.error(), path);
+    if (auto added = add_fields(additions, list[positions[*id]], names); !added) return fail(added.error(), path);
     return {};
   };
   if (nodes.is_object()) {
-    for (const auto& item : nodes.items()) MJ_CHECK(add_to(item.key(), item.value(), "nodes." + excerpt(item.key())));
+    for (const auto& item : nodes.items())
+      MJ_CHECK(add_to_job(item.key(), item.value(), "nodes." + excerpt(item.key())));
   } else if (nodes.is_array()) {
     for (std::size_t i = 0; i < nodes.size(); ++i) {
       const std::string path = "nodes[" + std::to_string(i) + "]";
-      const json& more = nodes[i];
-      const char* by = more.is_object() && more.contains("id") ? "id" : "name";
-      if (!more.is_object() || !more.contains(by) || more[by].is_structured()) {
+      const json& additions = nodes[i];
+      const char* key = additions.is_object() && additions.contains("id") ? "id" : "name";
+      if (!additions.is_object() || !additions.contains(key) || additions[key].is_structured()) {
         return fail(Code::invalid, path + ": is not a map with the id or name of its job");
       }
-      const auto* text = more[by].get_ptr<const std::string*>();
-      MJ_CHECK(add_to(text ? *text : dump_json(more[by]), more, path));
+      const auto* text = additions[key].get_ptr<const std::string*>();
+      MJ_CHECK(add_to_job(text ? *text : dump_json(additions[key]), additions, path));
     }
   } else if (!nodes.is_null()) {
     return fail(Code::invalid, "nodes: is neither a map nor a list");
@@ -753,48 +762,51 @@ namespace {
 constexpr std::int64_t kMaxParallel = 1000000;
 
 bool is_flow_name(std::string_view name) {
-  const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
-  const auto any = [&](char c) { return plain(c) || c == '.' || c == '_' || c == '-'; };
-  return !name.empty() && name.size() <= 128 && plain(name.front()) && std::all_of(name.begin(), name.end(), any);
+  const auto is_alphanumeric = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+  };
+  const auto is_allowed = [&](char c) { return is_alphanumeric(c) || c == '.' || c == '_' || c == '-'; };
+  return !name.empty() && name.size() <= 128 && is_alphanumeric(name.front()) &&
+         std::all_of(name.begin(), name.end(), is_allowed);
 }
 
-void read_name(const JsonPath& at, FlowPlan& plan) {
-  if (!read_text(at, plan.name) || is_flow_name(plan.name)) return;
-  at.report_problem(
+void read_name(const JsonPath& source, FlowPlan& plan) {
+  if (!read_text(source, plan.name) || is_flow_name(plan.name)) return;
+  source.report_problem(
       excerpt(plan.name) +
       " is not a valid name of a flow: use 1 to 128 letters, digits, '.', '_' and '-', with a letter or digit first");
 }
 
-void read_on_error(const JsonPath& at, FlowPlan& plan) {
+void read_on_error(const JsonPath& source, FlowPlan& plan) {
   std::string word;
-  if (!read_text(at, word)) return;
+  if (!read_text(source, word)) return;
   if (word != "stop" && word != "continue") {
-    at.report_problem(excerpt(word) + " is neither stop nor continue (only a job can route its error to a node)");
+    source.report_problem(excerpt(word) + " is neither stop nor continue (only a job can route its error to a node)");
   }
-  plan.on_error = word == "continue" ? OnError::go_on : OnError::stop;
+  plan.on_error = word == "continue" ? OnError::proceed : OnError::stop;
 }
 
-void read_max_parallel(const JsonPath& at, FlowPlan& plan) {
+void read_max_parallel(const JsonPath& source, FlowPlan& plan) {
   std::int64_t number = 0;
-  if (read_whole(at, 0, kMaxParallel, number)) plan.max_parallel = static_cast<std::uint32_t>(number);
+  if (read_integer(source, 0, kMaxParallel, number)) plan.max_parallel = static_cast<std::uint32_t>(number);
 }
 
 struct FlowField {
   std::string_view name;
   void (*read)(const JsonPath&, FlowPlan&);
-  std::string_view takes, meaning;
+  std::string_view value_format, meaning;
 };
 const std::array<FlowField, 10>& flow_fields() {
   static const std::array<FlowField, 10> kFields{{
       {"name", read_name, "text", "name of the flow in lists; required"},
-      {"env", [](const JsonPath& at, FlowPlan& plan) { read_map(at, plan.env_vars); }, "map",
+      {"env", [](const JsonPath& source, FlowPlan& plan) { read_map(source, plan.env_vars); }, "map",
        "environment of every job; the job's own values have priority"},
       {"on_error", read_on_error, "stop, continue",
        "effect of a failed node on the flow, unless the node sets its own; default stop"},
-      {"timeout", [](const JsonPath& at, FlowPlan& plan) { read_duration(at, plan.timeout_ms); }, "duration",
+      {"timeout", [](const JsonPath& source, FlowPlan& plan) { read_duration(source, plan.timeout_ms); }, "duration",
        "of the whole flow, from its start; then it is cancelled, with the detail timeout"},
       {"max_parallel", read_max_parallel, "number", "jobs in flight at one time; default 0: any number"},
-      {"notify", [](const JsonPath& at, FlowPlan& plan) { read_notify_field(at, plan.notify); },
+      {"notify", [](const JsonPath& source, FlowPlan& plan) { read_notify_field(source, plan.notify); },
        "url, map, list of both", "receivers of the notification of the flow's end: webhook, job or topic"},
       {"inputs", [](const JsonPath&, FlowPlan&) {}, "map", "values that are given at the start, by name"},
       {"given", [](const JsonPath&, FlowPlan&) {}, "map", "default values of inputs"},
@@ -804,21 +816,21 @@ const std::array<FlowField, 10>& flow_fields() {
   return kFields;
 }
 
-void read_flow_fields(const JsonPath& at, FlowPlan& plan) {
-  for (const auto& item : at.value.items()) {
+void read_flow_fields(const JsonPath& source, FlowPlan& plan) {
+  for (const auto& item : source.value.items()) {
     const auto& fields = flow_fields();
     const auto* field =
         std::find_if(fields.begin(), fields.end(), [&](const FlowField& each) { return each.name == item.key(); });
     if (field != fields.end()) {
-      field->read(at.at(item.value(), item.key()), plan);
+      field->read(source.at(item.value(), item.key()), plan);
       continue;
     }
     std::vector<std::string_view> names;
     for (const FlowField& each : fields) names.push_back(each.name);
-    const std::string_view meant = resolve_node_name(item.key());
-    at.at(item.value(), item.key())
+    const std::string_view suggestion = resolve_field_alias(item.key());
+    source.at(item.value(), item.key())
         .report_problem("unknown field of a flow" +
-                        (meant == "env" ? "; did you mean \"env\"?" : did_you_mean(item.key(), names)));
+                        (suggestion == "env" ? "; did you mean \"env\"?" : did_you_mean(item.key(), names)));
   }
 }
 
@@ -832,16 +844,16 @@ std::vector<DraftNode> read_nodes(const JsonPath& jobs, int depth, const json& d
   }
   std::unordered_set<std::string> names;
   for (std::size_t i = 0; i < jobs.value.size(); ++i) {
-    const JsonPath at = jobs.at(jobs.value[i], i);
-    const auto name = at.value.is_object() ? at.value.find("name") : at.value.end();
+    const JsonPath source = jobs.at(jobs.value[i], i);
+    const auto name = source.value.is_object() ? source.value.find("name") : source.value.end();
     std::string text;
-    if (!at.value.is_object() || name == at.value.end()) {
-      at.report_problem("is not a map with its name");
-    } else if (read_text(at.at(*name, "name"), text)) {
+    if (!source.value.is_object() || name == source.value.end()) {
+      source.report_problem("is not a map with its name");
+    } else if (read_text(source.at(*name, "name"), text)) {
       if (names.insert(text).second) {
-        drafts.push_back(read_node(at, text, true, depth, defaults));
+        drafts.push_back(read_node(source, text, true, depth, defaults));
       } else {
-        at.at(*name, "name").report_problem("a node before has the name " + excerpt(text) + " too: rename one");
+        source.at(*name, "name").report_problem("a node before has the name " + excerpt(text) + " too: rename one");
       }
     }
   }
@@ -863,9 +875,9 @@ void read_jobs(const JsonPath& root, FlowPlan& plan, int depth) {
   }
   static const json kNoDefaults = json::object();
   const auto defaults = root.value.find("defaults");
-  const bool there = defaults != root.value.end();
-  if (there) check_defaults(root.at(*defaults, "defaults"));
-  link(plan, read_nodes(jobs, depth, there && defaults->is_object() ? *defaults : kNoDefaults), root.problems);
+  const bool exists = defaults != root.value.end();
+  if (exists) check_defaults(root.at(*defaults, "defaults"));
+  link_plan(plan, read_nodes(jobs, depth, exists && defaults->is_object() ? *defaults : kNoDefaults), root.problems);
 }
 
 }  // namespace
@@ -895,12 +907,12 @@ ParsedPlan read_plan(const nlohmann::json& definition) {
                            std::to_string(kMaxDefinitionBytes) + " that a definition may have");
     }
   }
-  if (!problems.empty()) return {std::nullopt, problems.take_problems()};
+  if (!problems.empty()) return {std::nullopt, problems.release_problems()};
   plan.hash = sha256_hex(plan.canonical);
   return {std::move(plan), {}};
 }
 
-Result<FlowPlan> plan_of_text(std::string_view canonical, std::string_view hash) {
+Result<FlowPlan> parse_stored_plan(std::string_view canonical, std::string_view hash) {
   if (sha256_hex(canonical) != hash) {
     return fail(Code::invalid, "definition " + excerpt(hash, 64) +
                                    ": its text has another hash: it was changed or cut off in the store; start the "
@@ -912,9 +924,9 @@ Result<FlowPlan> plan_of_text(std::string_view canonical, std::string_view hash)
   return std::move(*read.plan);
 }
 
-std::optional<std::uint32_t> FlowPlan::find(std::string_view wanted) const {
+std::optional<std::uint32_t> FlowPlan::find(std::string_view node_name) const {
   const auto found =
-      std::find_if(nodes.begin(), nodes.end(), [&](const PlanNode& node) { return node.name == wanted; });
+      std::find_if(nodes.begin(), nodes.end(), [&](const PlanNode& node) { return node.name == node_name; });
   if (found == nodes.end()) return std::nullopt;
   return static_cast<std::uint32_t>(found - nodes.begin());
 }
@@ -940,8 +952,10 @@ std::string join(const std::vector<PlanProblem>& problems) {
 
 std::vector<PlanField> plan_fields() {
   std::vector<PlanField> rows;
-  for (const auto& field : plans::flow_fields()) rows.push_back({"flow", field.name, field.takes, field.meaning});
-  for (const auto& field : plans::node_fields()) rows.push_back({"node", field.name, field.takes, field.meaning});
+  for (const auto& field : plans::flow_fields())
+    rows.push_back({"flow", field.name, field.value_format, field.meaning});
+  for (const auto& field : plans::node_fields())
+    rows.push_back({"node", field.name, field.value_format, field.meaning});
   return rows;
 }
 
@@ -949,7 +963,7 @@ namespace {
 
 using Test = FlowCondition::Test;
 
-std::string_view word_of(Test test) {
+std::string_view test_name(Test test) {
   switch (test) {
     case Test::equals:
       return "equals";
@@ -964,7 +978,7 @@ std::string_view word_of(Test test) {
 }
 
 template <class Number>
-std::optional<Number> number_of(std::string_view text) {
+std::optional<Number> parse_number(std::string_view text) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
@@ -976,8 +990,8 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789+-.eE") == std::string_view::npos && is_json(text);
 }
 
-std::optional<double> finite(std::string_view text) {
-  const auto number = number_of<double>(text);
+std::optional<double> parse_finite(std::string_view text) {
+  const auto number = parse_number<double>(text);
   return number && std::isfinite(*number) ? number : std::nullopt;
 }
 
@@ -989,13 +1003,13 @@ struct Decimal {
 };
 
 // REQUIRES: finite(text).
-Decimal decimal_of(std::string_view text) {
+Decimal parse_decimal(std::string_view text) {
   Decimal out;
   out.is_negative = text.starts_with('-');
   if (out.is_negative) text.remove_prefix(1);
   if (const std::size_t e = text.find_first_of("eE"); e != std::string_view::npos) {
     const std::size_t digits = text.find_first_not_of('+', e + 1);
-    out.exponent = number_of<std::int64_t>(text.substr(digits)).value_or(0);
+    out.exponent = parse_number<std::int64_t>(text.substr(digits)).value_or(0);
     text = text.substr(0, e);
   }
   const std::size_t point = std::min(text.find('.'), text.size());
@@ -1013,8 +1027,8 @@ Decimal decimal_of(std::string_view text) {
 // Returns a negative number, 0 or a positive number, or no value if a text is not a number. The comparison is exact;
 // doubles could round two different numbers to the same value.
 std::optional<int> compare(std::string_view a, std::string_view b) {
-  if (!finite(a) || !finite(b)) return std::nullopt;
-  const Decimal left = decimal_of(a), right = decimal_of(b);
+  if (!parse_finite(a) || !parse_finite(b)) return std::nullopt;
+  const Decimal left = parse_decimal(a), right = parse_decimal(b);
   const auto sign = [](const Decimal& number) { return number.digits.empty() ? 0 : number.is_negative ? -1 : 1; };
   if (sign(left) != sign(right)) return sign(left) < sign(right) ? -1 : 1;
   const auto magnitude = [](const Decimal& number) { return std::tie(number.exponent, number.digits); };
@@ -1025,38 +1039,38 @@ std::optional<int> compare(std::string_view a, std::string_view b) {
 }  // namespace
 
 std::string describe(const FlowCondition& condition, std::string_view node_name) {
-  const bool text = condition.test == Test::equals;
-  if (condition.of_input) node_name = kInputsName;
-  return std::string(node_name) + '.' + condition.key + ' ' + std::string(word_of(condition.test)) + ' ' +
-         (text ? excerpt(condition.value) : condition.value);
+  const bool is_text = condition.test == Test::equals;
+  if (condition.is_input) node_name = kInputsName;
+  return std::string(node_name) + '.' + condition.key + ' ' + std::string(test_name(condition.test)) + ' ' +
+         (is_text ? excerpt(condition.value) : condition.value);
 }
 
-bool holds(const FlowCondition& condition, std::string_view node_name, const TextMap& values, std::string& why_not) {
-  if (condition.of_input) node_name = kInputsName;
-  const std::string what = std::string(node_name) + '.' + condition.key;
+bool is_met(const FlowCondition& condition, std::string_view node_name, const TextMap& values, std::string& reason) {
+  if (condition.is_input) node_name = kInputsName;
+  const std::string subject = std::string(node_name) + '.' + condition.key;
   const auto found = values.find(condition.key);
-  const bool there = found != values.end();
+  const bool exists = found != values.end();
   if (condition.test == Test::exists) {
-    if (there == (condition.value == "true")) return true;
-    why_not = what + (there ? " exists" : " is absent");
+    if (exists == (condition.value == "true")) return true;
+    reason = subject + (exists ? " exists" : " is absent");
     return false;
   }
-  if (!there) {
-    why_not = what + " is absent";
+  if (!exists) {
+    reason = subject + " is absent";
     return false;
   }
   const std::string& value = found->second;
   if (condition.test == Test::equals) {
     if (value == condition.value) return true;
     if (is_number(value) && is_number(condition.value) && compare(value, condition.value) == 0) return true;
-    why_not = what + " is " + excerpt(value) + ", not " + excerpt(condition.value);
+    reason = subject + " is " + excerpt(value) + ", not " + excerpt(condition.value);
     return false;
   }
   const bool greater = condition.test == Test::greater_than;
   const auto order = compare(value, condition.value);
   if (order && (greater ? *order > 0 : *order < 0)) return true;
-  why_not = what + " is " + excerpt(value) + ", not " +
-            (order ? (greater ? "greater than " : "less than ") + condition.value : std::string("a number"));
+  reason = subject + " is " + excerpt(value) + ", not " +
+           (order ? (greater ? "greater than " : "less than ") + condition.value : std::string("a number"));
   return false;
 }
 

@@ -6,10 +6,10 @@
 //   name: pipeline
 //   env: {REGION: eu}
 //   on_error: stop | continue            # default for nodes
-//   timeout: 2h                          # of the whole flow
+//   timeout: 2h                          # time limit of the whole flow
 //   max_parallel: 10                     # maximum number of jobs in flight; 0: no limit
 //   defaults: {type: python, retries: 1} # default fields of jobs
-//   inputs: {region: {type: string, default: eu}}   # values are in `given`, set at the start (apply_inputs)
+//   inputs: {region: {type: string, default: eu}}   # their values are in `given`, set at the start (apply_inputs)
 //   jobs:
 //     build:   {script: "...", type: python, timeout: 5m, retries: 2, env: {}, policy: {}, inputs: []}
 //     test:    {needs: [build], file: test.py, when: [{key: build.size, greater_than: 10}], on_error: repair}
@@ -48,17 +48,18 @@ struct FlowCondition {
   std::string key;
   Test test = Test::exists;
   std::string value;      // exists: true or false; greater_than, less_than: a number
-  bool of_input = false;  // reads the flow's input `key` instead of a node's result
+  bool is_input = false;  // reads the flow's input `key` instead of a node's result
 };
 std::string describe(const FlowCondition&, std::string_view node_name);  // "build.size greater_than 10"
-inline constexpr std::string_view kInputsName = "inputs";  // takes the place of a node name for the inputs of the flow
+// Used instead of the name of a node in a condition on an input of the flow, and as the source of elements.
+inline constexpr std::string_view kInputsName = "inputs";
 
-enum class OnError { stop, go_on, route };  // in a definition: stop, continue, or the name of a node
+enum class OnError { stop, proceed, route };  // in a definition: stop, continue, or the name of a node
 
-// The source of the elements of a node with `each`. Such a node has kind each, and its places follow it in the plan:
-// nodes of kind job that need only this node, one for each possible element. The node completes when its elements are
-// known; places without an element are then settled as `absent`. So a run never has more nodes than its plan. A node
-// that needs `parts` needs the node and its places.
+// The source of the elements of a node with `each`. Such a node has kind each, and its element nodes follow it in the
+// plan: nodes of kind job that need only this node, one for each possible element. The node completes when its elements
+// are known; element nodes without an element are then settled as `absent`. So a run never has more nodes than its
+// plan. A node that needs `parts` needs the node of kind each and its element nodes.
 struct EachSource {
   std::uint32_t node = 0;
   std::string key;  // key of the node's result
@@ -67,7 +68,8 @@ struct EachSource {
 struct PlanNode {
   std::string name;
   NodeKind kind = NodeKind::job;
-  std::vector<std::uint32_t> needs;  // nodes that must have settled before, in the order written, without duplicates
+  std::vector<std::uint32_t>
+      needs;  // nodes that must settle before, in the order of the definition, without duplicates
   std::vector<std::uint32_t> dependents;  // nodes that need this node
   std::vector<FlowCondition> when;        // conditions that must all hold; otherwise the node is skipped
   OnError on_error = OnError::stop;
@@ -77,29 +79,30 @@ struct PlanNode {
   bool irreversible = false;                  // replay beyond this node needs permission
   // Prerequisites that the flow checks: approval:NAME, signal:NAME, flow:ID. All others belong to the job.
   std::vector<std::string> gates;
-  std::uint64_t wait_ms = 0;          // for kind wait
-  std::uint64_t timeout_ms = 0;       // approval, pause, gates: time after which the node fails; 0: no limit
-  std::vector<Id> approvers;          // empty: every actor that may steer the flow
-  std::string text;                   // log: the line; approval, pause: the question
-  std::string child;                  // for kind flow: the child's definition, canonical JSON
-  std::string child_key;              // the child is started once per parent and key; default: the node's name
-  std::string supervisor_url;         // supervisor that runs the job; empty: an agent of the context
-  std::vector<std::string> watched;   // keys of the result that conditions read
-  std::uint32_t places = 0;           // for kind each: number of places
-  std::vector<std::string> elements;  // for kind each with a literal list: JSON texts
-  std::optional<EachSource> from;     // for kind each with elements from a result
-  // For a place: its node of kind each, which has the job (FlowPlan::job_at). A place has only its own name.
-  std::optional<std::uint32_t> each;
+  std::uint64_t wait_ms = 0;                 // for kind wait
+  std::uint64_t timeout_ms = 0;              // approval, pause, gates: time after which the node fails; 0: no limit
+  std::vector<Id> approvers;                 // empty: every actor that may steer the flow
+  std::string text;                          // log: the line; approval, pause: the question
+  std::string child;                         // for kind flow: the child's definition, canonical JSON
+  std::string child_key;                     // the child is started once per parent and key; default: the node's name
+  std::string supervisor_url;                // supervisor that runs the job; empty: an agent of the context
+  std::vector<std::string> watched_keys;     // keys of the result that conditions read
+  std::uint32_t max_elements = 0;            // for kind each: number of element nodes
+  std::vector<std::string> elements;         // for kind each with a literal list: JSON texts
+  std::optional<EachSource> element_source;  // for kind each with elements from a result
+  // For an element node: its node of kind each, which has the job (FlowPlan::job_at). Of the job's fields, an element
+  // node has only the name.
+  std::optional<std::uint32_t> each_node;
   // Kinds job and each: script, script_type, timeout, retries, env_vars, policy, inputs, priority, concurrency_key, and
   // prerequisites without gates. Ids, dependends and context are set when the flow is created.
   Job job;
 };
 
 struct FlowInput {
-  std::string name, type;            // type: string, integer, number, boolean, list, object
-  bool required = true;              // without a value, the flow cannot be created
-  std::string fallback;              // JSON; empty: no default
-  std::vector<std::string> allowed;  // JSON; empty: any value
+  std::string name, type;                   // type: string, integer, number, boolean, list, object
+  bool required = true;                     // without a value, the flow cannot be created
+  std::string default_value;                // JSON; empty: no default
+  std::vector<std::string> allowed_values;  // JSON; empty: any value
 };
 
 struct FlowPlan {
@@ -119,27 +122,27 @@ struct FlowPlan {
   TextMap input_texts;                        // the same values as text for conditions; a string is used as it is
   std::vector<std::string> missing;           // required inputs without a value
 
-  const Job& job_at(std::uint32_t node) const { return nodes[nodes[node].each.value_or(node)].job; }
-  // Returns the index of the element of a place.
-  std::uint32_t element_at(std::uint32_t node) const { return node - nodes[node].each.value_or(node) - 1; }
+  const Job& job_at(std::uint32_t node) const { return nodes[nodes[node].each_node.value_or(node)].job; }
+  // Returns the index of the element of an element node.
+  std::uint32_t element_index(std::uint32_t node) const { return node - nodes[node].each_node.value_or(node) - 1; }
   std::size_t static_node_count() const;  // number of nodes that exist independently of results
 };
 
-// Inserts the places of each node of kind each, and adapts needs and indexes. Must be called once, after names were
-// resolved.
-void make_elements(FlowPlan&);
+// Inserts the element nodes of each node of kind each, and adapts needs and indexes. Must be called once, after names
+// were resolved.
+void expand_each_nodes(FlowPlan&);
 
 inline constexpr std::uint32_t kMaxFlowNodes = 20000;
 inline constexpr std::size_t kMaxDefinitionBytes = 16U << 20;
-inline constexpr std::uint32_t kMaxEach = 5000;   // elements of one node
-inline constexpr std::uint32_t kUsualEach = 100;  // default of `max` for elements from a result
+inline constexpr std::uint32_t kMaxElements = 5000;        // per node of kind each
+inline constexpr std::uint32_t kDefaultMaxElements = 100;  // default of `max` for elements from a result
 inline constexpr std::size_t kMaxElementBytes = 64U << 10;
 
 // A problem of a definition: the path (jobs.build.when[0].key), the problem with its remedy, and the position if the
 // text is known.
 struct PlanProblem {
   std::string path, message;
-  std::size_t line = 0, column = 0;  // from 1; 0: unknown
+  std::size_t line = 0, column = 0;  // from 1; 0 if unknown
 };
 std::string join(const std::vector<PlanProblem>&);  // one line per problem: "line 3, column 5: jobs.b.needs[0]: ..."
 
@@ -155,21 +158,21 @@ ParsedPlan read_plan(const nlohmann::json& definition);
 
 // Describes a field of a flow or a node. The rows are generated from the reader's tables; docs/flows.md repeats them.
 struct PlanField {
-  std::string_view of, name, takes, meaning;  // of: `flow` or `node`, the object that has the field
+  std::string_view owner, name, value_format, meaning;  // owner: `flow` or `node`
 };
 std::vector<PlanField> plan_fields();
 // Parses a stored definition and checks its hash.
-Result<FlowPlan> plan_of_text(std::string_view canonical, std::string_view hash);
+Result<FlowPlan> parse_stored_plan(std::string_view canonical, std::string_view hash);
 
 // Returns the definition of a flow whose jobs exist already (flow.create over JSON-RPC). `nodes` may add fields that a
 // job's record lacks (when, on_error, compensate, supervisor_url, irreversible), by job id or name. Jobs without a name
 // are called "job<id>".
-Result<nlohmann::json> definition_of_jobs(const std::string& name, const TextMap& env_vars,
-                                          const std::vector<Job>& jobs, const nlohmann::json& nodes);
+Result<nlohmann::json> build_definition(const std::string& name, const TextMap& env_vars, const std::vector<Job>& jobs,
+                                        const nlohmann::json& nodes);
 
-// Returns whether the condition holds for the values of its node. If not, `why_not` receives the reason: "build.size is
+// Returns whether the values of its node meet the condition. If not, stores in `reason`, for example: "build.size is
 // absent", "build.size is \"x\", not a number".
-bool holds(const FlowCondition&, std::string_view node_name, const TextMap& values, std::string& why_not);
+bool is_met(const FlowCondition&, std::string_view node_name, const TextMap& values, std::string& reason);
 
 // Input values of a flow. A definition declares `inputs` and stores their values as `given`, so that the values are
 // part of the definition and its hash.
@@ -181,10 +184,10 @@ inline constexpr std::size_t kMaxInputBytes = 64U << 10;  // limit of all values
 Result<void> apply_inputs(nlohmann::json& definition, const nlohmann::json& values);
 // Parses a value from a command line by the type that the definition declares: a string is used as it is, any other
 // type is JSON. Error invalid: names the input.
-Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std::string& name,
-                                     const std::string& text);
+Result<nlohmann::json> parse_input(const nlohmann::json& definition, const std::string& name, const std::string& text);
 
-nlohmann::json inputs_json(const FlowPlan&);  // name -> value
-std::string missing_inputs(const FlowPlan&);  // the error for inputs without a value; empty: all have a value
+nlohmann::json inputs_to_json(const FlowPlan&);  // name -> value
+// Returns the error for required inputs without a value, or an empty text if all have a value.
+std::string describe_missing_inputs(const FlowPlan&);
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// Typed values of a definition, and the errors for wrong values.
+// Reads the typed values, the inputs and the nodes of a definition. Each value of a wrong type is a problem.
 #include "flows/flow_plan_reader.h"
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "flows/flow_plan.h"
 #include "model/codec.h"
+#include "model/job_validation.h"
 #include "model/notify_targets.h"
 #include "text/json.h"
 #include "text/suggestion.h"
@@ -22,7 +23,7 @@ namespace {
 
 constexpr std::uint64_t kMaxDurationMs = 3650ULL * 24 * 3600 * 1000;
 
-std::string kind_of(const json& value) {
+std::string describe_value(const json& value) {
   switch (value.type()) {
     case json::value_t::null:
       return "empty";
@@ -42,7 +43,7 @@ std::string kind_of(const json& value) {
 }  // namespace
 
 bool JsonPath::report_wrong_type(std::string_view expected) const {
-  report_problem("is " + kind_of(value) + ", not " + std::string(expected));
+  report_problem("is " + describe_value(value) + ", not " + std::string(expected));
   return false;
 }
 JsonPath JsonPath::at(const json& item, std::string_view key) const {
@@ -52,104 +53,105 @@ JsonPath JsonPath::at(const json& item, std::size_t index) const {
   return {item, path + '[' + std::to_string(index) + ']', problems};
 }
 
-bool read_text(const JsonPath& at, std::string& out) {
-  const auto* text = at.value.get_ptr<const std::string*>();
-  if (text == nullptr) return at.report_wrong_type("a text");
+bool read_text(const JsonPath& source, std::string& out) {
+  const auto* text = source.value.get_ptr<const std::string*>();
+  if (text == nullptr) return source.report_wrong_type("a text");
   if (text->empty()) {
-    at.report_problem("is empty");
+    source.report_problem("is empty");
     return false;
   }
   out = *text;
   return true;
 }
 
-bool read_scalar(const JsonPath& at, std::string& out) {
-  if (const auto* text = at.value.get_ptr<const std::string*>()) {
+bool read_scalar(const JsonPath& source, std::string& out) {
+  if (const auto* text = source.value.get_ptr<const std::string*>()) {
     out = *text;
     return true;
   }
-  if (at.value.is_structured() || at.value.is_null()) return at.report_wrong_type("a text, a number, true or false");
-  out = dump_json(at.value);
+  if (source.value.is_structured() || source.value.is_null())
+    return source.report_wrong_type("a text, a number, true or false");
+  out = dump_json(source.value);
   return true;
 }
 
-bool read_switch(const JsonPath& at, bool& out) {
-  const auto* value = at.value.get_ptr<const bool*>();
-  if (value == nullptr) return at.report_wrong_type("true or false");
+bool read_switch(const JsonPath& source, bool& out) {
+  const auto* value = source.value.get_ptr<const bool*>();
+  if (value == nullptr) return source.report_wrong_type("true or false");
   out = *value;
   return true;
 }
 
-bool read_duration(const JsonPath& at, std::uint64_t& out_ms) {
+bool read_duration(const JsonPath& source, std::uint64_t& out_ms) {
   std::string text;
-  if (at.value.is_number()) {
-    text = dump_json(at.value);
-  } else if (const auto* written = at.value.get_ptr<const std::string*>()) {
-    text = *written;
+  if (source.value.is_number()) {
+    text = dump_json(source.value);
+  } else if (const auto* value_text = source.value.get_ptr<const std::string*>()) {
+    text = *value_text;
   } else {
-    return at.report_wrong_type("a duration such as 30s, 5m, 2h or 1d");
+    return source.report_wrong_type("a duration such as 30s, 5m, 2h or 1d");
   }
   const auto parsed = parse_duration_ms(text);
   if (!parsed) {
-    at.report_problem(parsed.error().message);
+    source.report_problem(parsed.error().message);
     return false;
   }
   if (*parsed == 0 || *parsed > kMaxDurationMs) {
-    at.report_problem(excerpt(text) + " is out of range: use 1ms to 3650d, or omit it");
+    source.report_problem(excerpt(text) + " is out of range: use 1ms to 3650d, or omit it");
     return false;
   }
   out_ms = *parsed;
   return true;
 }
 
-bool read_whole(const JsonPath& at, std::int64_t min, std::int64_t max, std::int64_t& out) {
+bool read_integer(const JsonPath& source, std::int64_t min, std::int64_t max, std::int64_t& out) {
   const std::string expected = "a whole number from " + std::to_string(min) + " to " + std::to_string(max);
   std::int64_t number = 0;
-  if (const auto* plain = at.value.get_ptr<const json::number_unsigned_t*>()) {
-    number = *plain > INT64_MAX ? INT64_MAX : static_cast<std::int64_t>(*plain);
-  } else if (const auto* whole = at.value.get_ptr<const json::number_integer_t*>()) {
-    number = *whole;
+  if (const auto* unsigned_value = source.value.get_ptr<const json::number_unsigned_t*>()) {
+    number = *unsigned_value > INT64_MAX ? INT64_MAX : static_cast<std::int64_t>(*unsigned_value);
+  } else if (const auto* signed_value = source.value.get_ptr<const json::number_integer_t*>()) {
+    number = *signed_value;
   } else {
-    return at.report_wrong_type(expected);
+    return source.report_wrong_type(expected);
   }
-  if (number < min || number > max) return at.report_wrong_type(expected);
+  if (number < min || number > max) return source.report_wrong_type(expected);
   out = number;
   return true;
 }
 
-bool read_map(const JsonPath& at, TextMap& out) {
-  if (!at.value.is_object()) return at.report_wrong_type("a map of names and texts");
-  bool sound = true;
-  for (const auto& item : at.value.items()) {
+bool read_map(const JsonPath& source, TextMap& out) {
+  if (!source.value.is_object()) return source.report_wrong_type("a map of names and texts");
+  bool is_valid = true;
+  for (const auto& item : source.value.items()) {
     std::string text;
-    if (read_scalar(at.at(item.value(), item.key()), text)) {
+    if (read_scalar(source.at(item.value(), item.key()), text)) {
       out[item.key()] = std::move(text);
     } else {
-      sound = false;
+      is_valid = false;
     }
   }
-  return sound;
+  return is_valid;
 }
 
-void read_notify_field(const JsonPath& at, std::string& out) {
-  const ParsedNotify read = read_notify(at.value, "");
-  for (const FieldProblem& problem : read.problems) {
+void read_notify_field(const JsonPath& source, std::string& out) {
+  const ParsedNotify parsed = read_notify(source.value, "");
+  for (const FieldProblem& problem : parsed.problems) {
     // "[1]: on: ..." is appended to the path of the field.
-    at.problems.add(at.path + problem.field, problem.message.substr(problem.field.size() + 2));
+    source.problems.add(source.path + problem.field, problem.message.substr(problem.field.size() + 2));
   }
-  if (read.problems.empty() && !read.targets.empty()) out = dump_json(at.value);
+  if (parsed.problems.empty() && !parsed.targets.empty()) out = dump_json(source.value);
 }
 
-void each_of(const JsonPath& at, const std::function<void(const JsonPath&)>& see) {
-  if (!at.value.is_array()) return see(at);
-  for (std::size_t i = 0; i < at.value.size(); ++i) see(at.at(at.value[i], i));
+void for_each_item(const JsonPath& source, const std::function<void(const JsonPath&)>& visit) {
+  if (!source.value.is_array()) return visit(source);
+  for (std::size_t i = 0; i < source.value.size(); ++i) visit(source.at(source.value[i], i));
 }
 
 bool is_node_name(std::string_view name) {
   const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
-  const auto any = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '-'; };
+  const auto is_allowed_char = [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '-'; };
   return !name.empty() && name.size() <= kMaxNameBytes && letter(name.front()) &&
-         std::all_of(name.begin(), name.end(), any) && name != "stop" && name != "continue";
+         std::all_of(name.begin(), name.end(), is_allowed_char) && name != "stop" && name != "continue";
 }
 
 void check_node_name(std::string_view name, const std::string& path, Problems& problems) {
@@ -161,7 +163,7 @@ void check_node_name(std::string_view name, const std::string& path, Problems& p
                                      "letter or '_' first (no '.', which separates names from results)"));
 }
 
-// The fields of a node and their readers.
+// The table of the fields of a node, and their readers.
 
 namespace {
 
@@ -170,133 +172,135 @@ constexpr std::size_t kMaxChildKeyBytes = 255;
 constexpr std::size_t kMaxPrerequisites = 100;
 constexpr std::size_t kMaxApprovers = 1000;
 
-constexpr std::uint32_t kAll = 63;
-constexpr std::uint32_t kJob = bit(NodeKind::job);
+constexpr std::uint32_t kAllKinds = 63;
+constexpr std::uint32_t kJobKind = kind_bit(NodeKind::job);
 
 template <class T>
-void read_into(const JsonPath& at, std::int64_t min, std::int64_t max, T& out) {
+void read_into(const JsonPath& source, std::int64_t min, std::int64_t max, T& out) {
   std::int64_t number = 0;
-  if (read_whole(at, min, max, number)) out = static_cast<T>(number);
+  if (read_integer(source, min, max, number)) out = static_cast<T>(number);
 }
 
-void read_names(const JsonPath& at, std::vector<NodeReference>& out) {
-  each_of(at, [&out](const JsonPath& item) {
+void read_names(const JsonPath& source, std::vector<NodeReference>& out) {
+  for_each_item(source, [&out](const JsonPath& item) {
     std::string name;
     if (read_text(item, name)) out.push_back({std::move(name), item.path});
   });
 }
 
-void read_texts(const JsonPath& at, std::vector<std::string>& out) {
-  each_of(at, [&out](const JsonPath& item) {
+void read_texts(const JsonPath& source, std::vector<std::string>& out) {
+  for_each_item(source, [&out](const JsonPath& item) {
     std::string text;
     if (read_text(item, text)) out.push_back(std::move(text));
   });
 }
 
-void read_on_error(const JsonPath& at, DraftNode& draft, int) {
+void read_on_error(const JsonPath& source, DraftNode& draft, int) {
   std::string word;
-  if (!read_text(at, word)) return;
+  if (!read_text(source, word)) return;
   draft.has_on_error = true;
   draft.route.reset();
-  draft.node.on_error = word == "continue" ? OnError::go_on : OnError::stop;
+  draft.node.on_error = word == "continue" ? OnError::proceed : OnError::stop;
   if (word != "stop" && word != "continue") {
     draft.node.on_error = OnError::route;
-    draft.route = NodeReference{std::move(word), at.path};
+    draft.route = NodeReference{std::move(word), source.path};
   }
 }
 
-void read_compensate(const JsonPath& at, DraftNode& draft, int) {
+void read_compensate(const JsonPath& source, DraftNode& draft, int) {
   std::string name;
-  if (read_text(at, name)) draft.compensation = NodeReference{std::move(name), at.path};
+  if (read_text(source, name)) draft.compensation = NodeReference{std::move(name), source.path};
 }
 
 // The flow handles approval:NAME, signal:NAME and flow:ID. The other prerequisites remain with the job, because only
 // its agent knows which of them the operator allows.
-void read_prerequisite(const JsonPath& at, DraftNode& draft) {
+void read_prerequisite(const JsonPath& source, DraftNode& draft) {
   std::string text;
-  if (!read_text(at, text)) return;
+  if (!read_text(source, text)) return;
   auto& gates = draft.node.gates;
-  auto& others = draft.node.job.prerequisites;
-  if (gates.size() + others.size() >= kMaxPrerequisites) {
-    return at.report_problem("a node has at most " + std::to_string(kMaxPrerequisites) + " prerequisites");
+  auto& job_prerequisites = draft.node.job.prerequisites;
+  if (gates.size() + job_prerequisites.size() >= kMaxPrerequisites) {
+    return source.report_problem("a node has at most " + std::to_string(kMaxPrerequisites) + " prerequisites");
   }
-  const std::string rest = text.substr(text.find(':') + 1);
+  const std::string name = text.substr(text.find(':') + 1);
   if (text.starts_with("approval:") || text.starts_with("signal:")) {
-    if (!is_node_name(rest)) {
-      return at.report_problem(
+    if (!is_node_name(name)) {
+      return source.report_problem(
           excerpt(text, 90) +
           ": the ':' must be followed by a name: 1 to 64 letters, digits, '_' and '-', with a letter or '_' first");
     }
   } else if (text.starts_with("flow:")) {
     std::uint64_t id = 0;
-    if (!parse_u64(rest, id) || id == 0 || id > UINT32_MAX) {
-      return at.report_problem(excerpt(text) + ": the ':' must be followed by the id of a flow, for example flow:12");
+    if (!parse_u64(name, id) || id == 0 || id > UINT32_MAX) {
+      return source.report_problem(excerpt(text) +
+                                   ": the ':' must be followed by the id of a flow, for example flow:12");
     }
   } else {
-    static constexpr std::array<std::string_view, 7> kOthers{
+    static constexpr std::array<std::string_view, 7> kJobPrerequisites{
         "wait:", "at:", "redis:", "file:", "tcp:", "http://", "https://"};
-    const bool known = std::any_of(kOthers.begin(), kOthers.end(), [&](auto each) { return text.starts_with(each); });
-    if (!known) {
-      return at.report_problem(
+    const bool is_known = std::any_of(kJobPrerequisites.begin(), kJobPrerequisites.end(),
+                                      [&](auto each) { return text.starts_with(each); });
+    if (!is_known) {
+      return source.report_problem(
           excerpt(text) +
           " is not a valid prerequisite: begin with approval:, signal:, flow:, wait:, at:, redis:, file:, "
           "tcp:, http:// or https://");
     }
     if (draft.node.kind != NodeKind::job) {
-      return at.report_problem(excerpt(text) + " is checked only by agents: add a job with it before this node");
+      return source.report_problem(excerpt(text) + " is checked only by agents: add a job with it before this node");
     }
-    others.push_back(std::move(text));
+    job_prerequisites.push_back(std::move(text));
     return;
   }
   if (std::find(gates.begin(), gates.end(), text) != gates.end())
-    return at.report_problem(excerpt(text) + " is listed twice");
+    return source.report_problem(excerpt(text) + " is listed twice");
   gates.push_back(std::move(text));
 }
 
-void read_timeout(const JsonPath& at, DraftNode& draft, int) {
+void read_timeout(const JsonPath& source, DraftNode& draft, int) {
   std::uint64_t ms = 0;
-  if (!read_duration(at, ms)) return;
+  if (!read_duration(source, ms)) return;
   if (draft.node.kind != NodeKind::job) {
-    if (draft.node.timeout_ms != 0) return at.report_problem("is given twice: at the node and in its body");
+    if (draft.node.timeout_ms != 0) return source.report_problem("is given twice: at the node and in its body");
     draft.node.timeout_ms = ms;
   } else {
     if (ms % 1000 != 0)
-      return at.report_problem("is not a whole number of seconds: give 1s or more, or the limit wall of a policy");
+      return source.report_problem("is not a whole number of seconds: give 1s or more, or the limit wall of a policy");
     draft.node.job.timeout = static_cast<std::uint32_t>(ms / 1000);
   }
 }
 
-void read_approvers(const JsonPath& at, DraftNode& draft) {
-  if (at.value.is_array() && at.value.empty()) {
-    return at.report_problem("is empty: name an actor, or omit it to allow all actors that can write");
+void read_approvers(const JsonPath& source, DraftNode& draft) {
+  if (source.value.is_array() && source.value.empty()) {
+    return source.report_problem("is empty: name an actor, or omit it to allow all actors that can write");
   }
-  if (at.value.size() > kMaxApprovers) {
-    return at.report_problem("has more than " + std::to_string(kMaxApprovers) +
-                             " actors: omit it to let admins decide");
+  if (source.value.size() > kMaxApprovers) {
+    return source.report_problem("has more than " + std::to_string(kMaxApprovers) +
+                                 " actors: omit it to let admins decide");
   }
-  each_of(at, [&draft](const JsonPath& item) {
+  for_each_item(source, [&draft](const JsonPath& item) {
     Id id = 0;
     read_into(item, 1, UINT32_MAX, id);
-    auto& known = draft.node.approvers;
-    if (id != 0 && std::find(known.begin(), known.end(), id) == known.end()) known.push_back(id);
+    auto& approvers = draft.node.approvers;
+    if (id != 0 && std::find(approvers.begin(), approvers.end(), id) == approvers.end()) approvers.push_back(id);
   });
 }
 
 // Reads approval or pause: a text, true, or a map.
-void read_manual(const JsonPath& at, DraftNode& draft, int) {
+void read_manual(const JsonPath& source, DraftNode& draft, int) {
   const bool approval = draft.node.kind == NodeKind::approval;
-  if (at.value.is_string()) {
-    read_text(at, draft.node.text);
+  if (source.value.is_string()) {
+    read_text(source, draft.node.text);
     return;
   }
-  if (at.value == true) return;
-  if (!at.value.is_object()) {
-    at.report_wrong_type(approval ? "true, a text, or a map of approvers, timeout and comment"
-                                  : "true, a text, or a map of timeout and comment");
+  if (source.value == true) return;
+  if (!source.value.is_object()) {
+    source.report_wrong_type(approval ? "true, a text, or a map of approvers, timeout and comment"
+                                      : "true, a text, or a map of timeout and comment");
     return;
   }
-  for (const auto& item : at.value.items()) {
-    const JsonPath field = at.at(item.value(), item.key());
+  for (const auto& item : source.value.items()) {
+    const JsonPath field = source.at(item.value(), item.key());
     if (item.key() == "comment") {
       read_text(field, draft.node.text);
     } else if (item.key() == "timeout") {
@@ -310,127 +314,130 @@ void read_manual(const JsonPath& at, DraftNode& draft, int) {
   }
 }
 
-void read_log(const JsonPath& at, DraftNode& draft, int) {
-  if (!read_text(at, draft.node.text) || draft.node.text.size() <= kMaxLogBytes) return;
-  at.report_problem("is longer than " + std::to_string(kMaxLogBytes) + " bytes");
+void read_log(const JsonPath& source, DraftNode& draft, int) {
+  if (!read_text(source, draft.node.text) || draft.node.text.size() <= kMaxLogBytes) return;
+  source.report_problem("is longer than " + std::to_string(kMaxLogBytes) + " bytes");
 }
 
-void read_child(const JsonPath& at, DraftNode& draft, int depth) {
+void read_child(const JsonPath& source, DraftNode& draft, int depth) {
   if (depth + 1 > kMaxChildDepth) {
-    return at.report_problem("flows within flows are deeper than " + std::to_string(kMaxChildDepth) + " levels");
+    return source.report_problem("flows within flows are deeper than " + std::to_string(kMaxChildDepth) + " levels");
   }
-  const FlowPlan child = read_flow(at, depth + 1);
+  const FlowPlan child = read_flow(source, depth + 1);
   if (!child.missing.empty()) {
-    at.report_problem("its input " + child.missing.front() + " has no value: give it a default, or given: {" +
-                      child.missing.front() + ": ...}");
+    source.report_problem("its input " + child.missing.front() + " has no value: give it a default, or given: {" +
+                          child.missing.front() + ": ...}");
   }
-  draft.node.child = dump_json(at.value);
+  draft.node.child = dump_json(source.value);
 }
 
-void read_supervisor(const JsonPath& at, DraftNode& draft, int) {
+void read_supervisor(const JsonPath& source, DraftNode& draft, int) {
   std::string& url = draft.node.supervisor_url;
-  if (!read_text(at, url)) return;
+  if (!read_text(source, url)) return;
   std::uint64_t id = 0;
-  const bool runner = url.starts_with("runner:") && parse_u64(std::string_view(url).substr(7), id) && id > 0;
-  const bool plain = std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < 0x7f; });
-  const bool web = (url.starts_with("http://") && url.size() > 7) || (url.starts_with("https://") && url.size() > 8);
-  if (!runner && !(web && plain && url.size() <= 2048)) {
-    at.report_problem(excerpt(url) + " is not a valid supervisor: use http://HOST:PORT, https://HOST or runner:ID");
+  const bool is_runner = url.starts_with("runner:") && parse_u64(std::string_view(url).substr(7), id) && id > 0;
+  const bool is_printable = std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  const bool is_http =
+      (url.starts_with("http://") && url.size() > 7) || (url.starts_with("https://") && url.size() > 8);
+  if (!is_runner && !(is_http && is_printable && url.size() <= 2048)) {
+    source.report_problem(excerpt(url) + " is not a valid supervisor: use http://HOST:PORT, https://HOST or runner:ID");
   }
 }
 
-void read_inputs(const JsonPath& at, DraftNode& draft, int) {
-  read_texts(at, draft.node.job.inputs);
-  each_of(at, [&draft](const JsonPath& item) {
+void read_inputs(const JsonPath& source, DraftNode& draft, int) {
+  read_texts(source, draft.node.job.inputs);
+  for_each_item(source, [&draft](const JsonPath& item) {
     if (const auto* text = item.value.get_ptr<const std::string*>()) {
       draft.inputs.push_back({text->substr(0, text->find('/')), item.path});
     }
   });
 }
 
-void read_policy_field(const JsonPath& at, DraftNode& draft, int) {
-  if (!at.value.is_object()) {
-    at.report_wrong_type("a map as in docs/manual.md#policies");
+void read_policy_field(const JsonPath& source, DraftNode& draft, int) {
+  if (!source.value.is_object()) {
+    source.report_wrong_type("a map as in docs/manual.md#policies");
     return;
   }
-  if (!at.value.empty()) draft.node.job.policy = dump_json(at.value);
+  if (!source.value.empty()) draft.node.job.policy = dump_json(source.value);
 }
 
-void read_key(const JsonPath& at, DraftNode& draft, int) {
-  if (!read_text(at, draft.node.child_key) || draft.node.child_key.size() <= kMaxChildKeyBytes) return;
-  at.report_problem("is longer than " + std::to_string(kMaxChildKeyBytes) + " bytes");
+void read_key(const JsonPath& source, DraftNode& draft, int) {
+  if (!read_text(source, draft.node.child_key) || draft.node.child_key.size() <= kMaxChildKeyBytes) return;
+  source.report_problem("is longer than " + std::to_string(kMaxChildKeyBytes) + " bytes");
 }
 
-#define MJ_TEXT(member) [](const JsonPath& at, DraftNode& draft, int) { read_text(at, draft.node.member); }
+#define MJ_TEXT(member) [](const JsonPath& source, DraftNode& draft, int) { read_text(source, draft.node.member); }
 #define MJ_WHOLE(member, min, max) \
-  [](const JsonPath& at, DraftNode& draft, int) { read_into(at, min, max, draft.node.member); }
-#define MJ_DURATION(member) [](const JsonPath& at, DraftNode& draft, int) { read_duration(at, draft.node.member); }
+  [](const JsonPath& source, DraftNode& draft, int) { read_into(source, min, max, draft.node.member); }
+#define MJ_DURATION(member) \
+  [](const JsonPath& source, DraftNode& draft, int) { read_duration(source, draft.node.member); }
 
 constexpr NodeField kFields[] = {
-    {"script", kJob, MJ_TEXT(job.script), "text", "a job: the source of its script"},
-    {"file", kJob,
-     [](const JsonPath& at, DraftNode&, int) {
-       at.report_problem("is read only by the command line, which submits the file's content as script");
+    {"script", kJobKind, MJ_TEXT(job.script), "text", "a job: the source of its script"},
+    {"file", kJobKind,
+     [](const JsonPath& source, DraftNode&, int) {
+       source.report_problem("is read only by the command line, which submits the file's content as script");
      },
      "path", "instead of script, in a file for the command line: the script's file, beside the flow's"},
-    {"log", bit(NodeKind::log), read_log, "text", "writes this line to the run's log"},
-    {"wait", bit(NodeKind::wait), MJ_DURATION(wait_ms), "duration", "completes so long after it was reached"},
-    {"pause", bit(NodeKind::pause), read_manual, "text, true, map of comment, timeout",
+    {"log", kind_bit(NodeKind::log), read_log, "text", "writes this line to the run's log"},
+    {"wait", kind_bit(NodeKind::wait), MJ_DURATION(wait_ms), "duration", "completes so long after it was reached"},
+    {"pause", kind_bit(NodeKind::pause), read_manual, "text, true, map of comment, timeout",
      "waits until an actor resumes it"},
-    {"approval", bit(NodeKind::approval), read_manual, "text, true, map of approvers, timeout, comment",
+    {"approval", kind_bit(NodeKind::approval), read_manual, "text, true, map of approvers, timeout, comment",
      "waits until an actor approves it, or rejects it, which makes it fail"},
-    {"flow", bit(NodeKind::flow), read_child, "a flow",
+    {"flow", kind_bit(NodeKind::flow), read_child, "a flow",
      "starts this flow; completes with its end, and with its result"},
-    {"each", kJob, read_each, "list, map, inputs.NAME, NODE.KEY",
+    {"each", kJobKind, read_each, "list, map, inputs.NAME, NODE.KEY",
      "a node of this job for each element: NAME[0], NAME[1] ..."},
-    {"max", kJob, read_max, "number", "most elements of each, 1 to 5000; of a result by default 100"},
-    {"name", kAll, [](const JsonPath&, DraftNode&, int) {}, "text", "only in a list of jobs: the node's name"},
-    {"needs", kAll, [](const JsonPath& at, DraftNode& draft, int) { read_names(at, draft.needs); },
+    {"max", kJobKind, read_max, "number", "most elements of each, 1 to 5000; of a result by default 100"},
+    {"name", kAllKinds, [](const JsonPath&, DraftNode&, int) {}, "text", "only in a list of jobs: the node's name"},
+    {"needs", kAllKinds, [](const JsonPath& source, DraftNode& draft, int) { read_names(source, draft.needs); },
      "name, list of names", "nodes that must have ended before it begins"},
-    {"when", kAll,
-     [](const JsonPath& at, DraftNode& draft, int) {
-       each_of(at, [&](const JsonPath& item) { read_condition(item, draft); });
+    {"when", kAllKinds,
+     [](const JsonPath& source, DraftNode& draft, int) {
+       for_each_item(source, [&](const JsonPath& item) { read_condition(item, draft); });
      },
      "condition, list of conditions", "all conditions must be true, otherwise the node is skipped"},
-    {"on_error", kAll, read_on_error, "stop, continue, name",
+    {"on_error", kAllKinds, read_on_error, "stop, continue, name",
      "effect of a failure; the name of a node: that node handles the error"},
-    {"compensate", kAll, read_compensate, "name",
+    {"compensate", kAllKinds, read_compensate, "name",
      "a node that runs if the flow fails or is cancelled after this one has completed"},
-    {"irreversible", kAll, [](const JsonPath& at, DraftNode& draft, int) { read_switch(at, draft.node.irreversible); },
-     "true, false",
+    {"irreversible", kAllKinds,
+     [](const JsonPath& source, DraftNode& draft, int) { read_switch(source, draft.node.irreversible); }, "true, false",
      "once it has completed, the flow and its parents are replayed, and a child flow is started again by a retry, "
      "only if that is allowed by name"},
-    {"prerequisites", kAll,
-     [](const JsonPath& at, DraftNode& draft, int) {
-       each_of(at, [&](const JsonPath& item) { read_prerequisite(item, draft); });
+    {"prerequisites", kAllKinds,
+     [](const JsonPath& source, DraftNode& draft, int) {
+       for_each_item(source, [&](const JsonPath& item) { read_prerequisite(item, draft); });
      },
      "text, list of texts",
      "prerequisites that must be met before the node starts: approval:NAME, signal:NAME, flow:ID; of a job also "
      "wait:, at:, redis:, file:, tcp:, http:// and https://"},
-    {"gate_timeout", kAll - bit(NodeKind::approval) - bit(NodeKind::pause), MJ_DURATION(timeout_ms), "duration",
-     "longest wait for approval:, signal: and flow:; then the node fails; default: any"},
-    {"timeout", kJob | bit(NodeKind::approval) | bit(NodeKind::pause), read_timeout, "duration",
+    {"gate_timeout", kAllKinds - kind_bit(NodeKind::approval) - kind_bit(NodeKind::pause), MJ_DURATION(timeout_ms),
+     "duration", "longest wait for approval:, signal: and flow:; then the node fails; default: any"},
+    {"timeout", kJobKind | kind_bit(NodeKind::approval) | kind_bit(NodeKind::pause), read_timeout, "duration",
      "of a job's attempt, in whole seconds; of an approval or pause: longest wait, gates included, then it fails"},
-    {"type", kJob, MJ_TEXT(job.script_type), "word",
+    {"type", kJobKind, MJ_TEXT(job.script_type), "word",
      "script type, such as python; default of a file: by its extension"},
-    {"retries", kJob, MJ_WHOLE(job.retries, 0, UINT8_MAX), "number", "attempts after a failed one, 0 to 255"},
-    {"env", kJob, [](const JsonPath& at, DraftNode& draft, int) { read_map(at, draft.node.job.env_vars); }, "map",
-     "its environment, over the flow's"},
-    {"policy", kJob, read_policy_field, "map", "policy that the job requests for its sandbox"},
-    {"inputs", kJob, read_inputs, "text, list of texts",
+    {"retries", kJobKind, MJ_WHOLE(job.retries, 0, UINT8_MAX), "number", "attempts after a failed one, 0 to 255"},
+    {"env", kJobKind, [](const JsonPath& source, DraftNode& draft, int) { read_map(source, draft.node.job.env_vars); },
+     "map", "its environment, over the flow's"},
+    {"policy", kJobKind, read_policy_field, "map", "policy that the job requests for its sandbox"},
+    {"inputs", kJobKind, read_inputs, "text, list of texts",
      "requested artifacts of nodes that it needs: NODE (all) or NODE/ARTIFACT"},
-    {"priority", kJob, MJ_WHOLE(job.priority, -100, 100), "number", "-100 to 100; higher is taken first"},
-    {"queue_timeout", kJob, MJ_DURATION(job.queue_timeout_ms), "duration", "longest wait in its queue"},
-    {"concurrency_key", kJob, MJ_TEXT(job.concurrency_key), "text",
+    {"priority", kJobKind, MJ_WHOLE(job.priority, -100, 100), "number", "-100 to 100; higher is taken first"},
+    {"queue_timeout", kJobKind, MJ_DURATION(job.queue_timeout_ms), "duration", "longest wait in its queue"},
+    {"concurrency_key", kJobKind, MJ_TEXT(job.concurrency_key), "text",
      "of the context's jobs with this key only some run at one time"},
-    {"concurrency_limit", kJob, MJ_WHOLE(job.concurrency_limit, 1, UINT32_MAX), "number",
+    {"concurrency_limit", kJobKind, MJ_WHOLE(job.concurrency_limit, 1, UINT32_MAX), "number",
      "maximum number of jobs with this key at the same time; default 1"},
-    {"supervisor_url", kJob, read_supervisor, "url",
+    {"supervisor_url", kJobKind, read_supervisor, "url",
      "where it runs, if not with any agent of the context: "
      "http://HOST:PORT, https://HOST, runner:ID"},
-    {"notify", kJob, [](const JsonPath& at, DraftNode& draft, int) { read_notify_field(at, draft.node.job.notify); },
+    {"notify", kJobKind,
+     [](const JsonPath& source, DraftNode& draft, int) { read_notify_field(source, draft.node.job.notify); },
      "url, map, list of both", "receivers of the notification of the job's end: webhook, job or topic"},
-    {"key", bit(NodeKind::flow), read_key, "text",
+    {"key", kind_bit(NodeKind::flow), read_key, "text",
      "the child is started once for each key of its parent; default: the node's name"},
 };
 
@@ -438,8 +445,8 @@ constexpr NodeField kFields[] = {
 
 std::span<const NodeField> node_fields() { return kFields; }
 
-std::string_view resolve_node_name(std::string_view field) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kOthers{{
+std::string_view resolve_field_alias(std::string_view field) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kAliases{{
       {"depends", "needs"},
       {"depends_on", "needs"},
       {"dependends", "needs"},
@@ -459,32 +466,32 @@ std::string_view resolve_node_name(std::string_view field) {
       {"compensation", "compensate"},
   }};
   const auto* found =
-      std::find_if(kOthers.begin(), kOthers.end(), [&](const auto& each) { return each.first == field; });
-  return found == kOthers.end() ? std::string_view() : found->second;
+      std::find_if(kAliases.begin(), kAliases.end(), [&](const auto& each) { return each.first == field; });
+  return found == kAliases.end() ? std::string_view() : found->second;
 }
 
-// Inputs of a flow: declared and given.
+// The inputs of a flow: declarations and given values.
 namespace {
 
 struct InputType {
-  std::string_view name, shown;
-  bool (*fits)(const json&);
+  std::string_view name, description;
+  bool (*matches)(const json&);
 };
 // Whole numbers within the range of int64, which every reader represents exactly.
-bool is_whole(const json& value) {
-  if (const auto* plain = value.get_ptr<const json::number_unsigned_t*>()) return *plain <= INT64_MAX;
+bool is_int64(const json& value) {
+  if (const auto* unsigned_value = value.get_ptr<const json::number_unsigned_t*>()) return *unsigned_value <= INT64_MAX;
   return value.is_number_integer();
 }
 constexpr std::array kTypes = std::to_array<InputType>({
     {"string", "a string", [](const json& value) { return value.is_string(); }},
-    {"integer", "an integer", is_whole},
+    {"integer", "an integer", is_int64},
     {"number", "a number", [](const json& value) { return value.is_number(); }},
     {"boolean", "true or false", [](const json& value) { return value.is_boolean(); }},
     {"list", "a list", [](const json& value) { return value.is_array(); }},
     {"object", "a map", [](const json& value) { return value.is_object(); }},
 });
 
-const InputType* type_of(std::string_view name) {
+const InputType* find_type(std::string_view name) {
   const auto* found =
       std::find_if(kTypes.begin(), kTypes.end(), [&](const InputType& each) { return each.name == name; });
   return found == kTypes.end() ? nullptr : found;
@@ -498,76 +505,76 @@ bool is_input_name(std::string_view name) {
          std::all_of(name.begin(), name.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9') || c == '_'; });
 }
 
-bool is_allowed(const FlowInput& input, const json& value, const JsonPath& at) {
+bool is_allowed(const FlowInput& input, const json& value, const JsonPath& source) {
   const std::string text = dump_json(value);
-  const auto& all = input.allowed;
-  if (all.empty() || std::find(all.begin(), all.end(), text) != all.end()) return true;
+  const auto& values = input.allowed_values;
+  if (values.empty() || std::find(values.begin(), values.end(), text) != values.end()) return true;
   std::string list;
-  for (std::size_t i = 0; i < all.size() && i < 20; ++i)
-    list += (i == 0 ? "" : ", ") + std::string(whole_characters(all[i], 100));
-  at.report_problem("input " + input.name + " is " + std::string(whole_characters(text, 100)) +
-                    ", which is not one of " + list + (all.size() > 20 ? ", ..." : ""));
+  for (std::size_t i = 0; i < values.size() && i < 20; ++i)
+    list += (i == 0 ? "" : ", ") + std::string(whole_characters(values[i], 100));
+  source.report_problem("input " + input.name + " is " + std::string(whole_characters(text, 100)) +
+                        ", which is not one of " + list + (values.size() > 20 ? ", ..." : ""));
   return false;
 }
 
-bool read_type(const JsonPath& at, FlowInput& input) {
+bool read_type(const JsonPath& source, FlowInput& input) {
   std::string name;
-  if (!read_text(at, name)) return false;
-  if (type_of(name) == nullptr) {
+  if (!read_text(source, name)) return false;
+  if (find_type(name) == nullptr) {
     std::vector<std::string_view> names;
     for (const InputType& each : kTypes) names.push_back(each.name);
-    at.report_problem(excerpt(name) +
-                      " is not a type of an input; the types are string, integer, number, boolean, list and object" +
-                      did_you_mean(name, names));
+    source.report_problem(
+        excerpt(name) + " is not a type of an input; the types are string, integer, number, boolean, list and object" +
+        did_you_mean(name, names));
     return false;
   }
   input.type = std::move(name);
   return true;
 }
 
-bool fits(const FlowInput& input, const JsonPath& at) {
-  const InputType& type = *type_of(input.type);
-  if (type.fits(at.value)) return true;
-  Problems of_value;
-  const JsonPath asked{at.value, "", of_value};
-  asked.report_wrong_type(type.shown);
-  at.report_problem("input " + input.name + ' ' + of_value.take_problems().front().message +
-                    (input.type == "string" && at.value.is_primitive() ? ": quote it" : ""));
+bool check_type(const FlowInput& input, const JsonPath& source) {
+  const InputType& type = *find_type(input.type);
+  if (type.matches(source.value)) return true;
+  Problems type_problems;
+  const JsonPath value{source.value, "", type_problems};
+  value.report_wrong_type(type.description);
+  source.report_problem("input " + input.name + ' ' + type_problems.release_problems().front().message +
+                        (input.type == "string" && source.value.is_primitive() ? ": quote it" : ""));
   return false;
 }
 
-void read_enum(const JsonPath& at, FlowInput& input) {
-  if (!at.value.is_array() || at.value.empty()) {
-    at.report_wrong_type("a list of the values that it may have");
+void read_enum(const JsonPath& source, FlowInput& input) {
+  if (!source.value.is_array() || source.value.empty()) {
+    source.report_wrong_type("a list of the values that it may have");
     return;
   }
-  for (std::size_t i = 0; i < at.value.size(); ++i) {
-    const JsonPath item = at.at(at.value[i], i);
-    if (fits(input, item)) input.allowed.push_back(dump_json(item.value));
+  for (std::size_t i = 0; i < source.value.size(); ++i) {
+    const JsonPath item = source.at(source.value[i], i);
+    if (check_type(input, item)) input.allowed_values.push_back(dump_json(item.value));
   }
 }
 
-// Reads a declaration: a type, or a map.
-void declare(const JsonPath& at, FlowInput& input) {
-  if (at.value.is_string()) {
-    read_type(at, input);
+// Reads the declaration of an input, which is a type or a map.
+void read_declaration(const JsonPath& source, FlowInput& input) {
+  if (source.value.is_string()) {
+    read_type(source, input);
     return;
   }
   static constexpr std::string_view kNames[] = {"type", "default", "required", "enum", "comment"};
-  if (!at.value.is_object()) {
-    at.report_wrong_type("a type, or a map such as {type: string, default: eu}");
+  if (!source.value.is_object()) {
+    source.report_wrong_type("a type, or a map such as {type: string, default: eu}");
     return;
   }
-  const auto type = at.value.find("type");
-  if (type == at.value.end()) {
-    return at.report_problem("type: is missing: give string, integer, number, boolean, list or object");
+  const auto type = source.value.find("type");
+  if (type == source.value.end()) {
+    return source.report_problem("type: is missing: give string, integer, number, boolean, list or object");
   }
-  if (!read_type(at.at(*type, "type"), input)) return;
+  if (!read_type(source.at(*type, "type"), input)) return;
   bool has_required = false;
-  for (const auto& item : at.value.items()) {
-    const JsonPath field = at.at(item.value(), item.key());
+  for (const auto& item : source.value.items()) {
+    const JsonPath field = source.at(item.value(), item.key());
     if (item.key() == "default") {
-      if (fits(input, field)) input.fallback = dump_json(item.value());
+      if (check_type(input, field)) input.default_value = dump_json(item.value());
     } else if (item.key() == "required") {
       has_required = read_switch(field, input.required);
     } else if (item.key() == "enum") {
@@ -580,45 +587,45 @@ void declare(const JsonPath& at, FlowInput& input) {
                            did_you_mean(item.key(), kNames));
     }
   }
-  if (input.fallback.empty()) return;
-  const JsonPath fallback = at.at(at.value.at("default"), "default");
-  is_allowed(input, fallback.value, fallback);
+  if (input.default_value.empty()) return;
+  const JsonPath default_value = source.at(source.value.at("default"), "default");
+  is_allowed(input, default_value.value, default_value);
   if (has_required && input.required)
-    at.at(at.value.at("required"), "required").report_problem("has a default: it is never missing");
+    source.at(source.value.at("required"), "required").report_problem("has a default: it is never missing");
   input.required = false;
 }
 
-void read_given(const JsonPath& at, FlowPlan& plan) {
-  if (!at.value.is_object()) {
-    at.report_wrong_type("a map from names of inputs to values");
+void read_given_values(const JsonPath& source, FlowPlan& plan) {
+  if (!source.value.is_object()) {
+    source.report_wrong_type("a map from names of inputs to values");
     return;
   }
   std::vector<std::string_view> names;
   for (const FlowInput& each : plan.inputs) names.push_back(each.name);
-  for (const auto& item : at.value.items()) {
-    const JsonPath value = at.at(item.value(), item.key());
+  for (const auto& item : source.value.items()) {
+    const JsonPath value = source.at(item.value(), item.key());
     const auto input = std::find_if(plan.inputs.begin(), plan.inputs.end(),
                                     [&](const FlowInput& each) { return each.name == item.key(); });
     if (input == plan.inputs.end()) {
       value.report_problem("there is no input " + excerpt(item.key()) +
                            (names.empty() ? ": the flow declares none (inputs)" : did_you_mean(item.key(), names)));
-    } else if (!input->type.empty() && fits(*input, value) && is_allowed(*input, value.value, value)) {
+    } else if (!input->type.empty() && check_type(*input, value) && is_allowed(*input, value.value, value)) {
       plan.values[input->name] = dump_json(value.value);
     }
   }
 }
 
-void read_declared(const JsonPath& at, FlowPlan& plan) {
-  if (!at.value.is_object()) {
-    at.report_wrong_type("a map from names to types, such as {region: {type: string, default: eu}}");
+void read_declarations(const JsonPath& source, FlowPlan& plan) {
+  if (!source.value.is_object()) {
+    source.report_wrong_type("a map from names to types, such as {region: {type: string, default: eu}}");
     return;
   }
-  for (const auto& item : at.value.items()) {
+  for (const auto& item : source.value.items()) {
     FlowInput input;
     input.name = item.key();
-    const JsonPath declared = at.at(item.value(), item.key());
+    const JsonPath declared = source.at(item.value(), item.key());
     if (is_input_name(item.key())) {
-      declare(declared, input);
+      read_declaration(declared, input);
     } else {
       declared.report_problem(excerpt(item.key(), 70) +
                               " is not a valid name of an input: use 1 to 64 of a-z, 0-9 and '_', with a letter first");
@@ -627,11 +634,11 @@ void read_declared(const JsonPath& at, FlowPlan& plan) {
   }
 }
 
-// Computes the values that conditions and jobs read.
-void settle_values(const JsonPath& flow, FlowPlan& plan) {
+// Computes the values of all inputs, as conditions and jobs read them.
+void compute_values(const JsonPath& flow, FlowPlan& plan) {
   std::size_t bytes = 0;
   for (const FlowInput& input : plan.inputs) {
-    if (!input.fallback.empty()) plan.values.emplace(input.name, input.fallback);
+    if (!input.default_value.empty()) plan.values.emplace(input.name, input.default_value);
     const auto value = plan.values.find(input.name);
     if (value == plan.values.end()) {
       if (input.required) plan.missing.push_back(input.name);
@@ -652,10 +659,10 @@ void settle_values(const JsonPath& flow, FlowPlan& plan) {
 
 void read_inputs(const JsonPath& flow, FlowPlan& plan) {
   if (const auto inputs = flow.value.find("inputs"); inputs != flow.value.end())
-    read_declared(flow.at(*inputs, "inputs"), plan);
+    read_declarations(flow.at(*inputs, "inputs"), plan);
   if (const auto given = flow.value.find("given"); given != flow.value.end())
-    read_given(flow.at(*given, "given"), plan);
-  settle_values(flow, plan);
+    read_given_values(flow.at(*given, "given"), plan);
+  compute_values(flow, plan);
 }
 
 }  // namespace plans
@@ -669,11 +676,10 @@ Result<void> apply_inputs(nlohmann::json& definition, const nlohmann::json& valu
   return {};
 }
 
-Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std::string& name,
-                                     const std::string& text) {
+Result<nlohmann::json> parse_input(const nlohmann::json& definition, const std::string& name, const std::string& text) {
   const auto inputs = definition.is_object() ? definition.find("inputs") : definition.end();
-  const bool there = inputs != definition.end() && inputs->is_object() && inputs->contains(name);
-  if (!there) {
+  const bool is_declared = inputs != definition.end() && inputs->is_object() && inputs->contains(name);
+  if (!is_declared) {
     std::vector<std::string_view> names;
     if (inputs != definition.end() && inputs->is_object()) {
       for (const auto& item : inputs->items()) names.push_back(item.key());
@@ -696,7 +702,7 @@ Result<nlohmann::json> input_of_text(const nlohmann::json& definition, const std
   return value;
 }
 
-nlohmann::json inputs_json(const FlowPlan& plan) {
+nlohmann::json inputs_to_json(const FlowPlan& plan) {
   auto out = nlohmann::json::object();
   for (const auto& [name, text] : plan.values) {
     if (auto value = parse_json(text)) out[name] = std::move(*value);
@@ -704,7 +710,7 @@ nlohmann::json inputs_json(const FlowPlan& plan) {
   return out;
 }
 
-std::string missing_inputs(const FlowPlan& plan) {
+std::string describe_missing_inputs(const FlowPlan& plan) {
   std::string names;
   for (const std::string& name : plan.missing) names += (names.empty() ? "" : ", ") + name;
   if (names.empty()) return names;
@@ -720,7 +726,7 @@ namespace plans {
 
 namespace {
 
-const NodeField* field_of(std::string_view name) {
+const NodeField* find_node_field(std::string_view name) {
   const auto rows = node_fields();
   const auto found = std::find_if(rows.begin(), rows.end(), [&](const NodeField& each) { return each.name == name; });
   return found == rows.end() ? nullptr : &*found;
@@ -734,23 +740,23 @@ constexpr KindField kKinds[] = {{"script", NodeKind::job}, {"file", NodeKind::jo
                                 {"wait", NodeKind::wait},  {"pause", NodeKind::pause}, {"approval", NodeKind::approval},
                                 {"flow", NodeKind::flow}};
 
-std::optional<NodeKind> kind_of(const JsonPath& at) {
-  std::vector<const KindField*> given;
+std::optional<NodeKind> find_kind(const JsonPath& source) {
+  std::vector<const KindField*> actions;
   for (const KindField& each : kKinds) {
-    if (at.value.contains(each.name)) given.push_back(&each);
+    if (source.value.contains(each.name)) actions.push_back(&each);
   }
-  if (given.size() == 1) return given.front()->kind;
-  if (given.empty()) {
-    at.report_problem("has no action: add one of script, file, log, wait, pause, approval and flow");
+  if (actions.size() == 1) return actions.front()->kind;
+  if (actions.empty()) {
+    source.report_problem("has no action: add one of script, file, log, wait, pause, approval and flow");
   } else {
-    at.report_problem("has both " + std::string(given[0]->name) + " and " + std::string(given[1]->name) +
-                      ": divide it into two nodes");
+    source.report_problem("has both " + std::string(actions[0]->name) + " and " + std::string(actions[1]->name) +
+                          ": divide it into two nodes");
   }
   return std::nullopt;
 }
 
-void refuse_field(const JsonPath& field, std::string_view name, NodeKind kind) {
-  if (const NodeField* other = field_of(name)) {
+void report_unknown_field(const JsonPath& field, std::string_view name, NodeKind kind) {
+  if (const NodeField* other = find_node_field(name)) {
     if (kind == NodeKind::approval || kind == NodeKind::pause) {
       if (name == "gate_timeout")
         return field.report_problem("use timeout, which limits the waiting of this node as well");
@@ -760,24 +766,24 @@ void refuse_field(const JsonPath& field, std::string_view name, NodeKind kind) {
                                 ": only of one with " + [other] {
                                   std::string kinds;
                                   for (const KindField& each : kKinds) {
-                                    if (each.name == "file" || (other->kinds & bit(each.kind)) == 0) continue;
+                                    if (each.name == "file" || (other->kinds & kind_bit(each.kind)) == 0) continue;
                                     kinds += (kinds.empty() ? "" : ", ") + std::string(each.name);
                                   }
                                   return kinds;
                                 }());
   }
-  if (const auto meant = resolve_node_name(name); !meant.empty()) {
-    return field.report_problem("unknown field of a node; did you mean \"" + std::string(meant) + "\"?");
+  if (const auto suggestion = resolve_field_alias(name); !suggestion.empty()) {
+    return field.report_problem("unknown field of a node; did you mean \"" + std::string(suggestion) + "\"?");
   }
   std::vector<std::string_view> names;
   for (const NodeField& each : node_fields()) {
-    if ((each.kinds & bit(kind)) != 0) names.push_back(each.name);
+    if ((each.kinds & kind_bit(kind)) != 0) names.push_back(each.name);
   }
   field.report_problem("unknown field of a node" + did_you_mean(name, names));
 }
 
 // Checks the rules of every job. Errors use the field names of definitions.
-void check_job(const JsonPath& at, const DraftNode& draft, const json& defaults) {
+void check_job(const JsonPath& source, const DraftNode& draft, const json& defaults) {
   Job job = draft.node.job;
   job.id = job.caller_id = job.context_id = 1;
   if (job.script.empty()) job.script = "refused before";
@@ -787,41 +793,42 @@ void check_job(const JsonPath& at, const DraftNode& draft, const json& defaults)
     if (field == "env_vars") field = "env";
     std::string message = problem.message;
     if (message.starts_with(problem.field + ": ")) message.erase(0, problem.field.size() + 2);
-    // A field that was rejected, or that comes from a file, is not reported as missing as well.
-    const bool has_type = at.value.contains("type") || at.value.contains("file") || defaults.contains("type");
+    // A type that was rejected, or that follows from a file name, must not be reported as missing as well.
+    const bool has_type = source.value.contains("type") || source.value.contains("file") || defaults.contains("type");
     if (field == "type" && draft.node.job.script_type.empty() && has_type) continue;
-    if (at.value.contains(field)) {
-      at.problems.add(at.path + '.' + field, std::move(message));
+    if (source.value.contains(field)) {
+      source.problems.add(source.path + '.' + field, std::move(message));
     } else {
-      at.problems.add(at.path + (field.starts_with("policy.") ? "." + field : ""),
-                      field.starts_with("policy.") ? std::move(message) : field + ": " + message);
+      source.problems.add(source.path + (field.starts_with("policy.") ? "." + field : ""),
+                          field.starts_with("policy.") ? std::move(message) : field + ": " + message);
     }
   }
 }
 
-constexpr std::string_view kWithDefaults[] = {
+constexpr std::string_view kDefaultableFields[] = {
     "type",          "timeout",         "retries",           "env",          "policy",        "on_error", "priority",
     "queue_timeout", "concurrency_key", "concurrency_limit", "gate_timeout", "supervisor_url"};
 
-bool has_default(std::string_view name) {
-  return std::find(std::begin(kWithDefaults), std::end(kWithDefaults), name) != std::end(kWithDefaults);
+bool is_defaultable(std::string_view name) {
+  return std::find(std::begin(kDefaultableFields), std::end(kDefaultableFields), name) != std::end(kDefaultableFields);
 }
 
-// Reads the default fields for a node of this kind. Errors in them were reported at `defaults`.
-void take_defaults(const json& defaults, NodeKind kind, DraftNode& draft, int depth) {
+// Applies the default fields to a node. Only jobs have default fields. Problems are ignored, because
+// check_defaults() has reported them.
+void apply_defaults(const json& defaults, NodeKind kind, DraftNode& draft, int depth) {
   if (kind != NodeKind::job) return;
   Problems reported;
   for (const auto& item : defaults.items()) {
-    if (has_default(item.key()))
-      field_of(item.key())->read({item.value(), "defaults." + item.key(), reported}, draft, depth);
+    if (is_defaultable(item.key()))
+      find_node_field(item.key())->read({item.value(), "defaults." + item.key(), reported}, draft, depth);
   }
 }
 
-void finish_node(const JsonPath& at, DraftNode& draft, const json& defaults) {
+void complete_node(const JsonPath& source, DraftNode& draft, const json& defaults) {
   PlanNode& node = draft.node;
   Job& job = node.job;
   job.name = node.name;
-  if (node.kind == NodeKind::job) check_job(at, draft, defaults);
+  if (node.kind == NodeKind::job) check_job(source, draft, defaults);
   if (draft.each) node.kind = NodeKind::each;
   if (node.kind == NodeKind::job || node.kind == NodeKind::each) return;
   // The record of such a node describes the node; no agent runs it.
@@ -832,111 +839,112 @@ void finish_node(const JsonPath& at, DraftNode& draft, const json& defaults) {
 
 }  // namespace
 
-void check_defaults(const JsonPath& at) {
-  if (!at.value.is_object()) {
-    at.report_wrong_type("a map of fields of a job, such as {type: python, retries: 1}");
+void check_defaults(const JsonPath& source) {
+  if (!source.value.is_object()) {
+    source.report_wrong_type("a map of fields of a job, such as {type: python, retries: 1}");
     return;
   }
   DraftNode draft;
   draft.node.kind = NodeKind::job;
-  for (const auto& item : at.value.items()) {
-    const JsonPath field = at.at(item.value(), item.key());
-    if (has_default(item.key())) {
-      field_of(item.key())->read(field, draft, 0);
+  for (const auto& item : source.value.items()) {
+    const JsonPath field = source.at(item.value(), item.key());
+    if (is_defaultable(item.key())) {
+      find_node_field(item.key())->read(field, draft, 0);
       continue;
     }
-    std::string all;
-    for (const std::string_view each : kWithDefaults) all += (all.empty() ? "" : ", ") + std::string(each);
-    const std::string meant(resolve_node_name(item.key()));
+    std::string names;
+    for (const std::string_view each : kDefaultableFields) names += (names.empty() ? "" : ", ") + std::string(each);
+    const std::string suggestion(resolve_field_alias(item.key()));
     field.report_problem(
-        "is not a common field of jobs; the fields are " + all +
-        (meant.empty() ? did_you_mean(item.key(), kWithDefaults) : "; did you mean \"" + meant + "\"?"));
+        "is not a common field of jobs; the fields are " + names +
+        (suggestion.empty() ? did_you_mean(item.key(), kDefaultableFields) : "; did you mean \"" + suggestion + "\"?"));
   }
 }
 
-DraftNode read_node(const JsonPath& at, std::string name, bool in_list, int depth, const json& defaults) {
+DraftNode read_node(const JsonPath& source, std::string name, bool in_list, int depth, const json& defaults) {
   DraftNode draft;
-  draft.path = at.path;
-  check_node_name(name, in_list ? at.path + ".name" : at.path, at.problems);
+  draft.path = source.path;
+  check_node_name(name, in_list ? source.path + ".name" : source.path, source.problems);
   draft.node.name = std::move(name);
-  if (!at.value.is_object()) {
-    at.report_wrong_type("a map such as {script: ..., type: python}");
+  if (!source.value.is_object()) {
+    source.report_wrong_type("a map such as {script: ..., type: python}");
     return draft;  // returned so that nodes that need it are not rejected as well
   }
-  const auto kind = kind_of(at);
+  const auto kind = find_kind(source);
   draft.node.kind = kind.value_or(NodeKind::job);
-  take_defaults(defaults, kind.value_or(NodeKind::log), draft, depth);
-  for (const auto& item : at.value.items()) {
-    const JsonPath field = at.at(item.value(), item.key());
-    const NodeField* row = field_of(item.key());
-    const bool fits = row != nullptr && (!kind || (row->kinds & bit(*kind)) != 0);
-    if (!fits || (item.key() == "name" && !in_list)) {
-      if (fits) {
+  apply_defaults(defaults, kind.value_or(NodeKind::log), draft, depth);
+  for (const auto& item : source.value.items()) {
+    const JsonPath field = source.at(item.value(), item.key());
+    const NodeField* row = find_node_field(item.key());
+    const bool is_applicable = row != nullptr && (!kind || (row->kinds & kind_bit(*kind)) != 0);
+    if (!is_applicable || (item.key() == "name" && !in_list)) {
+      if (is_applicable) {
         field.report_problem("the key of the map is the name of the node: omit it");
       } else {
-        refuse_field(field, item.key(), draft.node.kind);
+        report_unknown_field(field, item.key(), draft.node.kind);
       }
     } else if (kind) {
       row->read(field, draft, depth);
     }
   }
-  if (kind) finish_node(at, draft, defaults);
+  if (kind) complete_node(source, draft, defaults);
   return draft;
 }
 
-void read_condition(const JsonPath& at, DraftNode& draft) {
+void read_condition(const JsonPath& source, DraftNode& draft) {
   using Test = FlowCondition::Test;
   static constexpr std::pair<std::string_view, Test> kTests[] = {{"equals", Test::equals},
                                                                  {"greater_than", Test::greater_than},
                                                                  {"less_than", Test::less_than},
                                                                  {"exists", Test::exists}};
   static constexpr std::string_view kNames[] = {"key", "equals", "greater_than", "less_than", "exists"};
-  if (!at.value.is_object()) {
-    at.report_wrong_type("a map such as {key: build.size, greater_than: 10}");
+  if (!source.value.is_object()) {
+    source.report_wrong_type("a map such as {key: build.size, greater_than: 10}");
     return;
   }
-  DraftCondition read;
+  DraftCondition draft_condition;
   int tests = 0;
-  bool sound = at.value.contains("key");
-  if (!sound) at.report_problem("key: is missing: give NODE.KEY, as in build.size");
-  for (const auto& item : at.value.items()) {
-    const JsonPath field = at.at(item.value(), item.key());
+  bool is_valid = source.value.contains("key");
+  if (!is_valid) source.report_problem("key: is missing: give NODE.KEY, as in build.size");
+  for (const auto& item : source.value.items()) {
+    const JsonPath field = source.at(item.value(), item.key());
     const auto* test =
         std::find_if(std::begin(kTests), std::end(kTests), [&](const auto& each) { return each.first == item.key(); });
     if (item.key() == "key") {
       std::string text;
-      if (!(sound = read_text(field, text) && sound)) continue;
+      if (!(is_valid = read_text(field, text) && is_valid)) continue;
       const std::size_t dot = text.find('.');
-      read.node = {text.substr(0, dot), field.path};
-      read.condition.key = dot == std::string::npos ? "" : text.substr(dot + 1);
-      if (dot == 0 || read.condition.key.empty()) {
+      draft_condition.node = {text.substr(0, dot), field.path};
+      draft_condition.condition.key = dot == std::string::npos ? "" : text.substr(dot + 1);
+      if (dot == 0 || draft_condition.condition.key.empty()) {
         field.report_problem(excerpt(text) + " is not NODE.KEY, as in build.size");
-        sound = false;
-      } else if (read.condition.key.starts_with('$') && read.condition.key != "$status") {
+        is_valid = false;
+      } else if (draft_condition.condition.key.starts_with('$') && draft_condition.condition.key != "$status") {
         field.report_problem(excerpt(text) + ": the only name that begins with '$' is $status (finished or error)");
-        sound = false;
+        is_valid = false;
       }
     } else if (test == std::end(kTests)) {
       field.report_problem("unknown field of a condition" + did_you_mean(item.key(), kNames));
-      sound = false;
+      is_valid = false;
     } else {
       ++tests;
-      read.condition.test = test->second;
-      sound = read_scalar(field, read.condition.value) && sound;
-      const bool number = test->second == Test::greater_than || test->second == Test::less_than;
+      draft_condition.condition.test = test->second;
+      is_valid = read_scalar(field, draft_condition.condition.value) && is_valid;
+      const bool is_comparison = test->second == Test::greater_than || test->second == Test::less_than;
       // An integer beyond 64 bits is written as text.
-      const std::string& written = read.condition.value;
-      const bool is_large = is_json(written) && integer_beyond_64_bits(written) == written;
-      if (number && !item.value().is_number() && !is_large) sound = field.report_wrong_type("a number");
-      if (test->second == Test::exists && !item.value().is_boolean()) sound = field.report_wrong_type("true or false");
+      const std::string& value_text = draft_condition.condition.value;
+      const bool is_large = is_json(value_text) && integer_beyond_64_bits(value_text) == value_text;
+      if (is_comparison && !item.value().is_number() && !is_large) is_valid = field.report_wrong_type("a number");
+      if (test->second == Test::exists && !item.value().is_boolean())
+        is_valid = field.report_wrong_type("true or false");
     }
   }
   if (tests != 1) {
-    at.report_problem("has " + std::string(tests == 0 ? "no test" : "several tests") +
-                      ": give one of equals, greater_than, less_than and exists");
+    source.report_problem("has " + std::string(tests == 0 ? "no test" : "several tests") +
+                          ": give one of equals, greater_than, less_than and exists");
     return;
   }
-  if (sound) draft.when.push_back(std::move(read));
+  if (is_valid) draft.conditions.push_back(std::move(draft_condition));
 }
 
 }  // namespace plans

@@ -1,7 +1,8 @@
-// The reader of definitions. Included only by flow_plan.cpp, flow_plan_reader.cpp and the reader of manifests
-// (workflows/manifest/workflow_schema.h).
+// The reader of definitions, which reports all problems with their paths. Included only by flow_plan.cpp,
+// flow_plan_reader.cpp and the reader of manifests (workflows/manifest/workflow_schema.h).
 //
-//   read_flow --> read_inputs, read_node for each (flow_plan_reader.cpp) --> link --> make_elements (flow_plan.cpp)
+//   read_flow --> read_inputs, read_node for each (flow_plan_reader.cpp) --> link_plan --> expand_each_nodes
+//   (flow_plan.cpp)
 #pragma once
 
 #include <functional>
@@ -26,11 +27,11 @@ inline constexpr std::size_t kMaxNameBytes = 64;
 class Problems {
  public:
   void add(std::string path, std::string message) {
-    if (!full()) list_.push_back({std::move(path), std::move(message)});
+    if (!is_full()) list_.push_back({std::move(path), std::move(message)});
   }
-  bool full() const { return list_.size() >= kMaxProblems; }
+  bool is_full() const { return list_.size() >= kMaxProblems; }
   bool empty() const { return list_.empty(); }
-  std::vector<PlanProblem> take_problems() { return std::move(list_); }
+  std::vector<PlanProblem> release_problems() { return std::move(list_); }
 
  private:
   std::vector<PlanProblem> list_;
@@ -53,11 +54,11 @@ bool read_text(const JsonPath&, std::string& out);    // not empty
 bool read_scalar(const JsonPath&, std::string& out);  // text, number or boolean, as text
 bool read_switch(const JsonPath&, bool& out);
 bool read_duration(const JsonPath&, std::uint64_t& out_ms);  // above 0, at most 10 years
-bool read_whole(const JsonPath&, std::int64_t min, std::int64_t most, std::int64_t& out);
+bool read_integer(const JsonPath&, std::int64_t min, std::int64_t max, std::int64_t& out);
 bool read_map(const JsonPath&, TextMap& out);
 void read_notify_field(const JsonPath&, std::string& out);  // as JSON
-// Calls see(JsonPath of the item) for each item of a list. A value that is not a list counts as a list with one item.
-void each_of(const JsonPath&, const std::function<void(const JsonPath&)>& see);
+// Calls visit(JsonPath of the item) for each item of a list. A value that is not a list counts as a list with one item.
+void for_each_item(const JsonPath&, const std::function<void(const JsonPath&)>& visit);
 
 bool is_node_name(std::string_view name);
 void check_node_name(std::string_view name, const std::string& path, Problems&);
@@ -75,7 +76,8 @@ struct DraftCondition {
 struct DraftEach {
   std::string path;
   std::vector<std::string> elements;  // elements of a literal list or map
-  NodeReference from;  // otherwise `inputs`, or the node whose result has the elements; `key` is the key in it
+  // Without literal elements: `inputs`, or the node whose result has the elements under `key`.
+  NodeReference source;
   std::string key;
   std::optional<std::uint32_t> max;
   std::string max_path;
@@ -85,24 +87,25 @@ struct DraftNode {
   PlanNode node;
   std::string path;
   std::vector<NodeReference> needs;
-  std::vector<DraftCondition> when;
+  std::vector<DraftCondition> conditions;
   std::optional<NodeReference> route, compensation;
   bool has_on_error = false;
   std::vector<NodeReference> inputs;  // nodes whose artifacts the job receives
   std::optional<DraftEach> each;
 };
 
-// One row per field: the kinds of nodes that have it, and its reader.
-constexpr std::uint32_t bit(NodeKind kind) { return 1U << static_cast<unsigned>(kind); }
+// A row of the table of node fields.
+constexpr std::uint32_t kind_bit(NodeKind kind) { return 1U << static_cast<unsigned>(kind); }
 struct NodeField {
   std::string_view name;
-  std::uint32_t kinds;  // one bit per NodeKind
+  std::uint32_t kinds;  // kind_bit() of each kind that has the field
   void (*read)(const JsonPath&, DraftNode&, int depth);
-  std::string_view takes, meaning;
+  std::string_view value_format, meaning;
 };
 std::span<const NodeField> node_fields();
-// The field of this language for a name used elsewhere: "depends" -> "needs"; empty: unknown.
-std::string_view resolve_node_name(std::string_view field);
+// Returns the field for a name that records or other workflow languages use: "depends" -> "needs". Returns an empty
+// text for an unknown name.
+std::string_view resolve_field_alias(std::string_view field);
 
 // defaults: an object with default fields of jobs, already checked by check_defaults().
 DraftNode read_node(const JsonPath&, std::string name, bool in_list, int depth, const json& defaults);
@@ -112,14 +115,14 @@ void read_inputs(const JsonPath& flow, FlowPlan&);
 void read_each(const JsonPath&, DraftNode&, int depth);
 void read_max(const JsonPath&, DraftNode&, int depth);
 // Returns the elements of a list, or of a map as {"key", "value"}, as JSON. Returns no value for any other type.
-std::optional<std::vector<std::string>> elements_of(const json&);
+std::optional<std::vector<std::string>> split_elements(const json&);
 void read_condition(const JsonPath&, DraftNode&);
-// Reads everything except canonical and hash. Problems are added to those of the JsonPath.
+// Reads a whole flow, except FlowPlan::canonical and hash. Adds problems to those of the JsonPath.
 FlowPlan read_flow(const JsonPath&, int depth);
-// Resolves names, and rejects plans that cannot work.
-void link(FlowPlan&, std::vector<DraftNode>, Problems&);
+// Resolves the names of nodes, and rejects plans that cannot work.
+void link_plan(FlowPlan&, std::vector<DraftNode>, Problems&);
 // Returns the nodes in an order in which each node follows its needs and the nodes whose errors it handles. The result
 // is shorter if there are cycles, which are reported with their paths.
-std::vector<std::uint32_t> order_of(const FlowPlan&, const std::vector<DraftNode>&, Problems&);
+std::vector<std::uint32_t> sort_topologically(const FlowPlan&, const std::vector<DraftNode>&, Problems&);
 
 }  // namespace mycojobs::plans

@@ -1,4 +1,4 @@
-// A pass reads a run, decides, and makes one commit of it.
+// A pass of the driver reads a run, decides its events, and stores the decisions in one commit.
 #include "flows/flow_progress.h"
 
 #include <algorithm>
@@ -28,10 +28,10 @@ class FlowCommitBuilder {
  public:
   FlowCommitBuilder(LoadedRun& run, std::uint64_t now_ms);
   // After an error the state of the run is undefined, and the run must be loaded again.
-  Result<void> take(decltype(FlowEvent::what) what);
-  bool full() const;
-  bool ends_flow() const;    // the flow was not terminal before, and is terminal now
-  bool begins_flow() const;  // the flow was not started before, and is started now
+  Result<void> apply(decltype(FlowEvent::body) event);
+  bool is_full() const;
+  bool ends_flow() const;    // the decisions of this pass end the flow
+  bool starts_flow() const;  // the decisions of this pass start the flow
   std::uint64_t now_ms() const { return now_ms_; }
   LoadedRun& run() { return run_; }
   const LoadedRun& run() const { return run_; }
@@ -39,14 +39,14 @@ class FlowCommitBuilder {
 
   std::vector<RunFact> facts;
   std::vector<Effect> effects;
-  std::vector<std::string> again;  // jobs that are dispatched in the journal but planned in the store
+  std::vector<std::string> planned_job_keys;  // jobs that are dispatched in the journal but planned in the store
   std::uint32_t events_taken = 0;
 
  private:
   LoadedRun& run_;
   std::uint64_t now_ms_;
-  FlowStatus was_;
-  std::size_t planted_bytes_ = 0;  // size of records that the commit will write
+  FlowStatus initial_status_;
+  std::size_t new_record_bytes_ = 0;  // size of records that the commit will write
 };
 
 // Follow-up actions on other flows, which a commit cannot perform. Each action can be repeated.
@@ -58,153 +58,154 @@ struct PostCommitActions {
   bool empty() const { return create.empty() && start.empty() && cancel.empty() && await.empty(); }
 };
 
-// Decides the events that were read.
-Result<void> take_events(FlowStore&, const FlowReadResult&, FlowCommitBuilder&);
-// Decides the states of all active jobs, independent of events. Returns false if the step was full before all jobs were
+// Applies the events that were read.
+Result<void> apply_events(FlowStore&, const FlowReadResult&, FlowCommitBuilder&);
+// Applies the states of all active jobs, independent of events. Returns false if the step was full before all jobs were
 // processed.
-Result<bool> take_jobs(FlowStore&, FlowCommitBuilder&);
-Result<FlowObserved> look_at(FlowStore&, Id context, Id flow);
+Result<bool> apply_job_states(FlowStore&, FlowCommitBuilder&);
+Result<FlowObserved> observe_flow(FlowStore&, Id context, Id flow);
 
-// Child flows.
-void children_of(const std::vector<Effect>&, const RunState&, PostCommitActions&);
+void collect_child_actions(const std::vector<Effect>&, const RunState&, PostCommitActions&);
 // Collects unfinished follow-up actions of a run that this process has not advanced before, and decides the ends of
 // child flows. Linked child flows that were not started are added to the actions.
 Result<void> check_children(FlowStore&, FlowCommitBuilder&, PostCommitActions&);
 Result<Id> create_child(FlowStore&, const LoadedRun&, std::uint32_t node);  // does not start the child
 Result<void> start_child(FlowStore&, RunCache&, Id context, Id parent, Id caller, Id child);
-Result<void> cancel_child(FlowStore&, RunCache&, const LoadedRun&, Id child, const std::string& why);
+Result<void> cancel_child(FlowStore&, RunCache&, const LoadedRun&, Id child, const std::string& reason);
 // Error conflict: the flow has a parent that no longer waits for the flow.
 Result<void> check_parent(FlowStore&, const LoadedRun&);
 
 // Builds the commit without due_ms. Reads the results of the jobs if the step ends the flow.
-Result<FlowCommit> commit_of(FlowStore&, FlowCommitBuilder&);
+Result<FlowCommit> build_commit(FlowStore&, FlowCommitBuilder&);
 
 // Collects the results of all completed nodes, up to the size limit.
 Result<ResultValues> gather_results(FlowStore&, const FlowCommitBuilder&);
 
-constexpr std::size_t kMaxEventsBatch = 100;   // jobs; each result can have 1 MiB
-constexpr std::size_t kMaxResultsBatch = 100;  // jobs for each read
-constexpr std::size_t kAgain = 200;            // jobs for each commit
+constexpr std::size_t kMaxEventsBatch = 100;       // jobs; each result can have 1 MiB
+constexpr std::size_t kMaxResultsBatch = 100;      // jobs for each read
+constexpr std::size_t kMaxPlannedJobsBatch = 200;  // jobs for each commit
 
-JobObserved seen(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) {
-  JobObserved seen;
-  seen.node = node;
+JobObserved observe_job(const LoadedRun& run, std::uint32_t node, const FlowJobView& view) {
+  JobObserved observed;
+  observed.node = node;
   if (view.state == "absent") {
-    seen.ended = true;
-    seen.status = to_string(JobStatus::error);
-    seen.detail = "dead_letter";
-    seen.error = view.job_key + " has no record any more: another client deleted it";
-    return seen;
+    observed.ended = true;
+    observed.status = to_string(JobStatus::error);
+    observed.detail = "dead_letter";
+    observed.error = view.job_key + " has no record any more: another client deleted it";
+    return observed;
   }
   // A record without a state was written by another client, or its claim was deleted.
-  seen.ended = view.state == "ended" || (view.state.empty() && (view.status == to_string(JobStatus::finished) ||
-                                                                view.status == to_string(JobStatus::error)));
-  if (!seen.ended) return seen;
-  seen.status = view.status;
-  seen.detail = view.detail;
-  seen.error = view.error;
-  read_result(run.plan->nodes[node], view.result, seen);
-  return seen;
+  observed.ended = view.state == "ended" || (view.state.empty() && (view.status == to_string(JobStatus::finished) ||
+                                                                    view.status == to_string(JobStatus::error)));
+  if (!observed.ended) return observed;
+  observed.status = view.status;
+  observed.detail = view.detail;
+  observed.error = view.error;
+  read_job_result(run.plan->nodes[node], view.result, observed);
+  return observed;
 }
 
 FlowCommitBuilder::FlowCommitBuilder(LoadedRun& run, std::uint64_t now_ms)
-    : run_(run), now_ms_(now_ms), was_(run.state.status) {}
+    : run_(run), now_ms_(now_ms), initial_status_(run.state.status) {}
 
-Result<void> FlowCommitBuilder::take(decltype(FlowEvent::what) what) {
+Result<void> FlowCommitBuilder::apply(decltype(FlowEvent::body) event) {
   // Limits the size of a commit if many events arrive at the same time.
   DecideLimits limits;
   constexpr std::uint32_t kMinFacts = 50;
   limits.max_facts = std::max(
       kMinFacts, limits.max_facts - static_cast<std::uint32_t>(std::min<std::size_t>(limits.max_facts, facts.size())));
-  limits.max_bytes -= std::min(limits.max_bytes, planted_bytes_);
-  auto decided = decide(*run_.plan, std::move(run_.state), {now_ms_, std::move(what)}, limits);
+  limits.max_bytes -= std::min(limits.max_bytes, new_record_bytes_);
+  auto decided = decide(*run_.plan, std::move(run_.state), {now_ms_, std::move(event)}, limits);
   if (!decided) return fail(decided.error(), "flow " + std::to_string(run_.record.id));
   run_.state = std::move(decided->state);
   for (const Effect& each : decided->effects) {
     const bool writes = each.kind == Effect::Kind::dispatch || each.kind == Effect::Kind::requeue;
-    const bool place = writes && run_.plan->nodes[each.node].each;
-    if (place) planted_bytes_ += each_element_bytes(*run_.plan, each.node);
+    const bool place = writes && run_.plan->nodes[each.node].each_node;
+    if (place) new_record_bytes_ += estimate_element_bytes(*run_.plan, each.node);
   }
   std::move(decided->facts.begin(), decided->facts.end(), std::back_inserter(facts));
   std::move(decided->effects.begin(), decided->effects.end(), std::back_inserter(effects));
   return {};
 }
 
-bool FlowCommitBuilder::full() const { return facts.size() >= DecideLimits().max_facts; }
-bool FlowCommitBuilder::ends_flow() const { return !is_terminal(was_) && is_terminal(run_.state.status); }
-bool FlowCommitBuilder::begins_flow() const {
-  return was_ != FlowStatus::started && run_.state.status == FlowStatus::started;
+bool FlowCommitBuilder::is_full() const { return facts.size() >= DecideLimits().max_facts; }
+bool FlowCommitBuilder::ends_flow() const { return !is_terminal(initial_status_) && is_terminal(run_.state.status); }
+bool FlowCommitBuilder::starts_flow() const {
+  return initial_status_ != FlowStatus::started && run_.state.status == FlowStatus::started;
 }
 
-// Also the answer to a caller that may not read the flow, so that the answer does not reveal whether the flow exists.
-FlowObserved absent(Id flow) {
-  FlowObserved seen;
-  seen.flow = flow;
-  seen.error = "flow " + std::to_string(flow) + " does not exist";
-  return seen;
+// The result for a flow without a record. A caller that may not read a flow gets the same result, so that it does not
+// learn whether the flow exists.
+FlowObserved make_absent_flow(Id flow) {
+  FlowObserved observed;
+  observed.flow = flow;
+  observed.error = "flow " + std::to_string(flow) + " does not exist";
+  return observed;
 }
 
-Result<FlowObserved> look_at(FlowStore& store, Id context, Id flow) {
-  MJ_TRY(read, store.read(context, flow, kRecordAlone));
-  if (read.record.empty()) return absent(flow);
-  FlowObserved seen;
-  seen.flow = flow;
+Result<FlowObserved> observe_flow(FlowStore& store, Id context, Id flow) {
+  MJ_TRY(read, store.read(context, flow, kMaxFlowRevision));
+  if (read.record.empty()) return make_absent_flow(flow);
+  FlowObserved observed;
+  observed.flow = flow;
   auto decoded = decode<Flow>(read.record);
-  seen.status = decoded.record.status;
-  seen.error = std::move(decoded.record.error);
-  if (seen.status == FlowStatus::error && seen.error.empty()) {
-    seen.error = "flow " + std::to_string(flow) + " ended as error (" + decoded.record.detail + ")";
+  observed.status = decoded.record.status;
+  observed.error = std::move(decoded.record.error);
+  if (observed.status == FlowStatus::error && observed.error.empty()) {
+    observed.error = "flow " + std::to_string(flow) + " ended as error (" + decoded.record.detail + ")";
   }
-  seen.result = std::move(decoded.record.result);
-  seen.result_json = std::move(decoded.record.result_json);
-  return seen;
+  observed.result = std::move(decoded.record.result);
+  observed.result_json = std::move(decoded.record.result_json);
+  return observed;
 }
 
-Result<void> take_events(FlowStore& store, const FlowReadResult& read, FlowCommitBuilder& step) {
+Result<void> apply_events(FlowStore& store, const FlowReadResult& read, FlowCommitBuilder& step) {
   const std::size_t count = std::min(read.events.size(), kMaxEventsBatch);
   std::vector<std::string> keys;
-  std::set<std::string> once;
+  std::set<std::string> added_keys;
   for (std::size_t i = 0; i < count; ++i) {
     const FlowEventText& event = read.events[i];
-    if (event.kind == "job" && node_of_job(step.run(), event.key) && once.insert(event.key).second)
+    if (event.kind == "job" && find_node_of_job(step.run(), event.key) && added_keys.insert(event.key).second)
       keys.push_back(event.key);
   }
   std::map<std::string, FlowJobView> views;
   for (const FlowJobView& view : read.jobs) views[view.job_key] = view;
   std::erase_if(keys, [&](const std::string& key) { return views.contains(key); });
   if (!keys.empty()) {
-    MJ_TRY(found, store.jobs(step.run().record.context_id, keys));
-    for (FlowJobView& view : found) views[view.job_key] = std::move(view);
+    MJ_TRY(missing_views, store.job_views(step.run().record.context_id, keys));
+    for (FlowJobView& view : missing_views) views[view.job_key] = std::move(view);
   }
-  std::size_t nonsense = 0;
-  std::string first;
-  for (std::size_t i = 0; i < count && !step.full(); ++i) {
+  std::size_t invalid_events = 0;
+  std::string first_invalid;
+  for (std::size_t i = 0; i < count && !step.is_full(); ++i) {
     const FlowEventText& event = read.events[i];
     std::uint64_t flow = 0;
-    if (const auto node = event.kind == "job" ? node_of_job(step.run(), event.key) : std::nullopt) {
+    if (const auto node = event.kind == "job" ? find_node_of_job(step.run(), event.key) : std::nullopt) {
       if (const auto view = views.find(event.key); view != views.end()) {
-        MJ_CHECK(step.take(seen(step.run(), *node, view->second)));
+        MJ_CHECK(step.apply(observe_job(step.run(), *node, view->second)));
       }
     } else if ((event.kind == "flow" || event.kind == "absent") && event.key.starts_with("flow:") &&
                parse_u64(std::string_view(event.key).substr(5), flow) && flow > 0 && flow <= UINT32_MAX) {
       const Id id = static_cast<Id>(flow);
-      MJ_TRY(other, event.kind == "absent" ? absent(id) : look_at(store, step.run().record.context_id, id));
-      if (is_terminal(other.status)) MJ_CHECK(step.take(std::move(other)));
-    } else if (nonsense++ == 0) {
-      first = event.kind.substr(0, 40) + ' ' + event.key.substr(0, 80);
+      MJ_TRY(observed_flow,
+             event.kind == "absent" ? make_absent_flow(id) : observe_flow(store, step.run().record.context_id, id));
+      if (is_terminal(observed_flow.status)) MJ_CHECK(step.apply(std::move(observed_flow)));
+    } else if (invalid_events++ == 0) {
+      first_invalid = event.kind.substr(0, 40) + ' ' + event.key.substr(0, 80);
     }
     ++step.events_taken;
   }
   // All ignored events share one log line.
-  if (nonsense > 0) {
+  if (invalid_events > 0) {
     log(LogLevel::warn, "coordinator", "flow {}: invalid journal entries were skipped: {}, the first is {}",
-        in_trace(std::to_string(step.run().record.id), step.run().record.traceparent),
-        count_with_noun(nonsense, "event"), first);
+        name_with_trace(std::to_string(step.run().record.id), step.run().record.traceparent),
+        count_with_noun(invalid_events, "event"), first_invalid);
   }
   return {};
 }
 
-Result<bool> take_jobs(FlowStore& store, FlowCommitBuilder& step) {
+Result<bool> apply_job_states(FlowStore& store, FlowCommitBuilder& step) {
   std::vector<std::uint32_t> nodes;
   for (const std::uint32_t i : step.state().in_flight) {
     if (step.run().plan->nodes.at(i).kind == NodeKind::job) nodes.push_back(i);
@@ -212,40 +213,41 @@ Result<bool> take_jobs(FlowStore& store, FlowCommitBuilder& step) {
   // Ends are applied after all planned jobs were collected, so that this commit queues the planned jobs even if the
   // step becomes full.
   std::vector<JobObserved> ended;
-  for (std::size_t from = 0; from < nodes.size(); from += kMaxEventsBatch) {
-    const std::size_t to = std::min(from + kMaxEventsBatch, nodes.size());
+  for (std::size_t first = 0; first < nodes.size(); first += kMaxEventsBatch) {
+    const std::size_t end = std::min(first + kMaxEventsBatch, nodes.size());
     std::vector<std::string> keys;
-    for (std::size_t i = from; i < to; ++i) keys.push_back(node_job_key(step.run(), nodes[i]));
-    MJ_TRY(views, store.jobs(step.run().record.context_id, keys));
-    for (std::size_t i = from; i < to && i - from < views.size(); ++i) {
-      const FlowJobView& view = views[i - from];
-      if (view.state == "planned" && step.again.size() < kAgain) step.again.push_back(view.job_key);
-      JobObserved now = seen(step.run(), nodes[i], view);
-      if (now.ended) ended.push_back(std::move(now));
+    for (std::size_t i = first; i < end; ++i) keys.push_back(node_job_key(step.run(), nodes[i]));
+    MJ_TRY(views, store.job_views(step.run().record.context_id, keys));
+    for (std::size_t i = first; i < end && i - first < views.size(); ++i) {
+      const FlowJobView& view = views[i - first];
+      if (view.state == "planned" && step.planned_job_keys.size() < kMaxPlannedJobsBatch)
+        step.planned_job_keys.push_back(view.job_key);
+      JobObserved job = observe_job(step.run(), nodes[i], view);
+      if (job.ended) ended.push_back(std::move(job));
     }
   }
   for (JobObserved& each : ended) {
-    if (step.full()) return false;
-    MJ_CHECK(step.take(std::move(each)));
+    if (step.is_full()) return false;
+    MJ_CHECK(step.apply(std::move(each)));
   }
-  return step.again.size() < kAgain;
+  return step.planned_job_keys.size() < kMaxPlannedJobsBatch;
 }
 
-std::string name_of(Id flow) { return "flow:" + std::to_string(flow); }
+std::string format_flow_key(Id flow) { return "flow:" + std::to_string(flow); }
 
-void children_of(const std::vector<Effect>& effects, const RunState& state, PostCommitActions& afterwards) {
+void collect_child_actions(const std::vector<Effect>& effects, const RunState& state, PostCommitActions& actions) {
   for (const Effect& effect : effects) {
     switch (effect.kind) {
       case Effect::Kind::start_child:
-        afterwards.create.push_back(effect.node);
+        actions.create.push_back(effect.node);
         break;
       case Effect::Kind::cancel_child: {
         const Id child = effect.flow != 0 ? effect.flow : state.nodes.at(effect.node).child;
-        if (child != 0) afterwards.cancel.push_back(child);
+        if (child != 0) actions.cancel.push_back(child);
         break;
       }
       case Effect::Kind::await_flow:
-        afterwards.await.push_back(effect.flow);
+        actions.await.push_back(effect.flow);
         break;
       default:
         break;
@@ -253,80 +255,85 @@ void children_of(const std::vector<Effect>& effects, const RunState& state, Post
   }
 }
 
-Result<void> check_children(FlowStore& store, FlowCommitBuilder& step, PostCommitActions& afterwards) {
-  children_of(pending_child_actions(*step.run().plan, step.state()), step.state(), afterwards);
-  // A copy, since take() changes the set.
-  const auto awaited = step.state().awaited;
-  for (const auto& [child, node] : awaited) {
-    const NodeState& at = step.state().nodes.at(node);
-    if (at.child != child || is_terminal(at.status)) continue;
-    MJ_TRY(seen, look_at(store, step.run().record.context_id, child));
-    if (is_terminal(seen.status)) {
-      MJ_CHECK(step.take(std::move(seen)));
-    } else if (seen.status == FlowStatus::dispatched && at.detail != "cancelling") {
-      afterwards.start.emplace_back(node, child);
+Result<void> check_children(FlowStore& store, FlowCommitBuilder& step, PostCommitActions& actions) {
+  collect_child_actions(pending_child_actions(*step.run().plan, step.state()), step.state(), actions);
+  // A copy, since apply() changes the set.
+  const auto awaited_flows = step.state().awaited_flows;
+  for (const auto& [child, node] : awaited_flows) {
+    const NodeState& child_node = step.state().nodes.at(node);
+    if (child_node.child != child || is_terminal(child_node.status)) continue;
+    MJ_TRY(observed, observe_flow(store, step.run().record.context_id, child));
+    if (is_terminal(observed.status)) {
+      MJ_CHECK(step.apply(std::move(observed)));
+    } else if (observed.status == FlowStatus::dispatched && child_node.detail != "cancelling") {
+      actions.start.emplace_back(node, child);
     }
   }
   return {};
 }
 
 Result<Id> create_child(FlowStore& store, const LoadedRun& run, std::uint32_t node) {
-  const PlanNode& planned = run.plan->nodes.at(node);
-  const std::string what = name_of(run.record.id) + " node " + planned.name;
-  const auto definition = parse_json(planned.child, kMaxDefinitionBytes);
-  if (!definition) return fail(definition.error(), what);
+  const PlanNode& plan_node = run.plan->nodes.at(node);
+  const std::string subject = format_flow_key(run.record.id) + " node " + plan_node.name;
+  const auto definition = parse_json(plan_node.child, kMaxDefinitionBytes);
+  if (!definition) return fail(definition.error(), subject);
   const ParsedPlan read = read_plan(*definition);
-  if (!read.plan) return fail(Code::invalid, what + ": flow: " + join(read.problems));
+  if (!read.plan) return fail(Code::invalid, subject + ": flow: " + join(read.problems));
   NewFlow child;
   child.traceparent = run.record.traceparent;
   child.context = run.record.context_id;
   child.caller = run.record.caller_id;
   // Precedence of variables: the node, then the definition of the child, then the parent flow.
-  child.env_vars = planned.job.env_vars;
+  child.env_vars = plan_node.job.env_vars;
   child.env_vars.insert(read.plan->env_vars.begin(), read.plan->env_vars.end());
   child.env_vars.insert(run.record.env_vars.begin(), run.record.env_vars.end());
-  const std::string key = planned.child_key.empty() ? planned.name : planned.child_key;
+  const std::string key = plan_node.child_key.empty() ? plan_node.name : plan_node.child_key;
   child.idempotency_key = "child:" + std::to_string(run.record.id) + ":" + key;
   // Each run of the node gets a child flow of its own.
   if (const auto runs = run.state.nodes.at(node).runs; runs > 1) child.idempotency_key += "#" + std::to_string(runs);
-  child.parent = name_of(run.record.id) + " " + planned.name;
-  auto made = create_flow(store, *read.plan, child);
-  if (!made) return fail(made.error(), what);
-  return made->id;
+  child.parent = format_flow_key(run.record.id) + " " + plan_node.name;
+  auto created = create_flow(store, *read.plan, child);
+  if (!created) return fail(created.error(), subject);
+  return created->id;
 }
 
 Result<void> start_child(FlowStore& store, RunCache& cache, Id context, Id parent, Id caller, Id child) {
   ProgressRequest request;
   request.context = context;
   request.flow = child;
-  request.start = StartRun{name_of(parent), caller};
-  if (auto done = progress(store, cache, request); !done) return fail(done.error(), name_of(child));
+  request.start = StartRun{format_flow_key(parent), caller};
+  if (auto child_progress = progress(store, cache, request); !child_progress)
+    return fail(child_progress.error(), format_flow_key(child));
   return {};
 }
 
-Result<void> cancel_child(FlowStore& store, RunCache& cache, const LoadedRun& run, Id child, const std::string& why) {
-  MJ_TRY(seen, look_at(store, run.record.context_id, child));
+Result<void> cancel_child(FlowStore& store, RunCache& cache, const LoadedRun& run, Id child,
+                          const std::string& reason) {
+  MJ_TRY(observed, observe_flow(store, run.record.context_id, child));
   // The event of the end may have been lost, and a deleted flow sends none. An additional event has no effect.
-  if (is_terminal(seen.status)) return store.await_flow(run.record.context_id, run.record.id, child);
+  if (is_terminal(observed.status)) return store.await_flow(run.record.context_id, run.record.id, child);
   ProgressRequest request;
   request.context = run.record.context_id;
   request.flow = child;
-  request.control = FlowControl{FlowControl::Verb::cancel, "", run.record.caller_id, true, why, "", ""};
-  auto done = progress(store, cache, request);
+  request.control = FlowControl{FlowControl::Verb::cancel, "", run.record.caller_id, true, reason, "", ""};
+  auto child_progress = progress(store, cache, request);
   // A conflict means that the child has ended since. After not_found (the child's mark is lost) the parent stays due
   // and tries again.
-  if (!done && done.error().code != Code::conflict) return fail(done.error(), name_of(child));
+  if (!child_progress && child_progress.error().code != Code::conflict)
+    return fail(child_progress.error(), format_flow_key(child));
   return {};
 }
 
 Result<void> check_parent(FlowStore& store, const LoadedRun& run) {
-  const auto [parent, node] = parent_of(run.record);
+  const auto [parent, node] = parse_parent(run.record);
   if (parent == 0) return {};
-  MJ_TRY(read, store.read(run.record.context_id, parent, kRecordAlone));
-  const std::string name = name_of(run.record.id);
-  if (read.record.empty()) return fail(Code::conflict, name + ": its parent " + name_of(parent) + " no longer exists");
+  MJ_TRY(read, store.read(run.record.context_id, parent, kMaxFlowRevision));
+  const std::string name = format_flow_key(run.record.id);
+  if (read.record.empty())
+    return fail(Code::conflict, name + ": its parent " + format_flow_key(parent) + " no longer exists");
   const Flow record = decode<Flow>(read.record).record;
-  if (is_terminal(record.status)) return fail(Code::conflict, name + ": its parent " + name_of(parent) + " has ended");
+  if (is_terminal(record.status))
+    return fail(Code::conflict, name + ": its parent " + format_flow_key(parent) + " has ended");
   return {};
 }
 
@@ -337,7 +344,7 @@ std::uint64_t facts_between_checkpoints(const LoadedRun& run) {
   return std::max<std::uint64_t>(kMinFacts, run.plan->nodes.size() / 2);
 }
 
-FlowEnd end_of(const LoadedRun& run, const Effect& effect) {
+FlowEnd make_node_end(const LoadedRun& run, const Effect& effect) {
   FlowEnd end{node_job_key(run, effect.node), {}};
   const bool finished = effect.kind == Effect::Kind::finish;
   end.fields.emplace_back("status", to_string(finished ? JobStatus::finished : JobStatus::error));
@@ -351,7 +358,7 @@ FlowEnd end_of(const LoadedRun& run, const Effect& effect) {
 
 // An element of an `each` node that was never dispatched has no record that could be ended or planned again.
 bool has_record(const LoadedRun& run, std::uint32_t node) {
-  return !run.plan->nodes[node].each || run.state.nodes[node].runs > 0;
+  return !run.plan->nodes[node].each_node || run.state.nodes[node].runs > 0;
 }
 
 void add_effects(const FlowCommitBuilder& step, FlowCommit& commit) {
@@ -361,22 +368,22 @@ void add_effects(const FlowCommitBuilder& step, FlowCommit& commit) {
     if (!has_record(run, effect.node)) continue;
     switch (effect.kind) {
       case Effect::Kind::dispatch:
-        commit.dispatch.push_back(dispatches.of(effect.node));
+        commit.dispatches.push_back(dispatches.build(effect.node));
         break;
       case Effect::Kind::finish:
       case Effect::Kind::fail:
-        commit.ends.push_back(end_of(run, effect));
+        commit.ends.push_back(make_node_end(run, effect));
         break;
       case Effect::Kind::cancel_job:
-        commit.cancel.push_back(node_job_key(run, effect.node));
+        commit.cancelled_jobs.push_back(node_job_key(run, effect.node));
         break;
       case Effect::Kind::requeue:
-        commit.requeue.push_back(node_job_key(run, effect.node));
+        commit.requeued_jobs.push_back(node_job_key(run, effect.node));
         // If a quota rejected the record of an element before, this dispatch writes the record.
-        if (run.plan->nodes[effect.node].each) commit.dispatch.push_back(dispatches.of(effect.node));
+        if (run.plan->nodes[effect.node].each_node) commit.dispatches.push_back(dispatches.build(effect.node));
         break;
       case Effect::Kind::replan:
-        commit.replan.push_back(node_job_key(run, effect.node));
+        commit.replanned_jobs.push_back(node_job_key(run, effect.node));
         break;
       case Effect::Kind::start_child:
       case Effect::Kind::cancel_child:
@@ -384,10 +391,10 @@ void add_effects(const FlowCommitBuilder& step, FlowCommit& commit) {
         break;  // performed after the commit
     }
   }
-  for (const std::string& key : step.again) commit.dispatch.push_back({key, {}});
+  for (const std::string& key : step.planned_job_keys) commit.dispatches.push_back({key, {}});
 }
 
-Fields record_of(const FlowCommitBuilder& step) {
+Fields make_record_fields(const FlowCommitBuilder& step) {
   const RunState& state = step.state();
   Fields fields{{"status", std::string(to_string(state.status))},
                 {"detail", state.detail},
@@ -395,73 +402,73 @@ Fields record_of(const FlowCommitBuilder& step) {
                 {"started_ms", std::to_string(state.started_ms)},
                 {"ended_ms", std::to_string(state.ended_ms)},
                 {"updated_at", std::to_string(step.now_ms() / 1000)}};
-  const bool few = state.nodes.size() <= kNodesAlways;
-  if (few || step.begins_flow() || step.ends_flow()) fields.emplace_back("nodes", nodes_text(step.run()));
+  const bool is_small = state.nodes.size() <= kMaxNodesInEachCommit;
+  if (is_small || step.starts_flow() || step.ends_flow()) fields.emplace_back("nodes", flow_nodes_json(step.run()));
   return fields;
 }
 
 Result<ResultValues> gather_results(FlowStore& store, const FlowCommitBuilder& step) {
   const LoadedRun& run = step.run();
-  std::map<std::uint32_t, ResultValues> of_this_step;  // results of this step, which are not stored yet
+  std::map<std::uint32_t, ResultValues> new_results;  // results of this step, which are not stored yet
   for (const Effect& effect : step.effects) {
-    if (effect.kind == Effect::Kind::finish) of_this_step[effect.node] = {effect.values, effect.values_json};
+    if (effect.kind == Effect::Kind::finish) new_results[effect.node] = {effect.values, effect.values_json};
   }
-  ResultValues all;
-  std::size_t room = kMaxFlowResultBytes;
+  ResultValues results;
+  std::size_t free_bytes = kMaxFlowResultBytes;
   // If the results exceed the limit, decide() has failed the flow, and its record gets the results that fit.
   const auto add = [&](std::uint32_t node, const ResultValues& values) {
     const std::size_t bytes = result_bytes(values.texts);
-    if (bytes > room) return;
-    room -= bytes;
+    if (bytes > free_bytes) return;
+    free_bytes -= bytes;
     const std::string prefix = run.plan->nodes[node].name + ".";
-    for (const auto& [key, value] : values.texts) all.texts[prefix + key] = value;
+    for (const auto& [key, value] : values.texts) results.texts[prefix + key] = value;
     for (const std::string& key : values.json) {
-      if (values.texts.contains(key)) all.json.push_back(prefix + key);
+      if (values.texts.contains(key)) results.json.push_back(prefix + key);
     }
   };
   std::vector<std::string> keys;
-  std::vector<std::uint32_t> of;
-  const auto read = [&]() -> Result<void> {
-    MJ_TRY(views, store.jobs(run.record.context_id, keys));
-    for (std::size_t i = 0; i < views.size() && i < of.size(); ++i) {
-      if (views[i].status == "finished") add(of[i], result_on_record(views[i].result, views[i].result_json));
+  std::vector<std::uint32_t> nodes;
+  const auto read_batch = [&]() -> Result<void> {
+    MJ_TRY(views, store.job_views(run.record.context_id, keys));
+    for (std::size_t i = 0; i < views.size() && i < nodes.size(); ++i) {
+      if (views[i].status == "finished") add(nodes[i], parse_recorded_result(views[i].result, views[i].result_json));
     }
     keys.clear();
-    of.clear();
+    nodes.clear();
     return {};
   };
   for (std::uint32_t i = 0; i < run.state.nodes.size(); ++i) {
     if (run.state.nodes[i].status != NodeStatus::completed) continue;
-    if (const auto own = of_this_step.find(i); own != of_this_step.end()) {
-      add(i, own->second);
+    if (const auto new_result = new_results.find(i); new_result != new_results.end()) {
+      add(i, new_result->second);
       continue;
     }
     keys.push_back(node_job_key(run, i));
-    of.push_back(i);
-    if (keys.size() == kMaxResultsBatch) MJ_CHECK(read());
+    nodes.push_back(i);
+    if (keys.size() == kMaxResultsBatch) MJ_CHECK(read_batch());
   }
-  if (!keys.empty()) MJ_CHECK(read());
-  return all;
+  if (!keys.empty()) MJ_CHECK(read_batch());
+  return results;
 }
 
-Result<FlowCommit> commit_of(FlowStore& store, FlowCommitBuilder& step) {
+Result<FlowCommit> build_commit(FlowStore& store, FlowCommitBuilder& step) {
   LoadedRun& run = step.run();
   FlowCommit commit;
   commit.context = run.record.context_id;
   commit.flow = run.record.id;
   commit.traceparent = run.record.traceparent;
   commit.expected_revision = run.state.revision - step.facts.size();
-  commit.events_taken = step.events_taken;
+  commit.applied_events = step.events_taken;
   commit.facts = step.facts;
   add_effects(step, commit);
   commit.ended = is_terminal(run.state.status);
-  commit.parent = commit.ended ? parent_of(run.record).first : 0;
+  commit.parent = commit.ended ? parse_parent(run.record).first : 0;
   if (step.facts.empty()) return commit;
-  commit.record = record_of(step);
+  commit.record_fields = make_record_fields(step);
   if (step.ends_flow()) {
     MJ_TRY(result, gather_results(store, step));
-    commit.record.emplace_back("result", dump_json(nlohmann::json(result.texts)));
-    commit.record.emplace_back("result_json", dump_json(nlohmann::json(result.json)));
+    commit.record_fields.emplace_back("result", dump_json(nlohmann::json(result.texts)));
+    commit.record_fields.emplace_back("result_json", dump_json(nlohmann::json(result.json)));
   }
   if (run.state.revision - run.checkpoint_at >= facts_between_checkpoints(run)) {
     commit.checkpoint = checkpoint(*run.plan, run.state);
@@ -486,142 +493,142 @@ constexpr int kMaxCommits = 20;     // for each call, so that other flows get a 
 constexpr int kMaxConflicts = 100;  // each conflict means that another process has advanced the flow
 // Due time of a flow while this call continues the work on it. If the call does not complete, another process finds the
 // flow.
-constexpr std::uint64_t kOnMs = 1000;
+constexpr std::uint64_t kContinueDelayMs = 1000;
 
 class FlowDriver {
  public:
   FlowDriver(FlowStore& store, RunCache& cache, const ProgressRequest& request)
-      : store_(store), cache_(cache), asked_(request), start_(request.start), control_(request.control) {
-    due_ = request.due;
-    recover_ = request.recover;
+      : store_(store), cache_(cache), request_(request), start_(request.start), control_(request.control) {
+    is_due_ = request.is_due;
+    check_jobs_ = request.recover;
   }
   Result<FlowProgress> drive();
 
  private:
-  Result<LoadedRun> take_run(FlowReadResult& read);
-  Result<void> decide_all(const FlowReadResult& read, FlowCommitBuilder& step);
-  Result<bool> commit(FlowCommitBuilder& step, const FlowReadResult& read, bool last);
-  Result<void> after(const LoadedRun& run);
+  Result<LoadedRun> load_current_run(FlowReadResult& read);
+  Result<void> decide_step(const FlowReadResult& read, FlowCommitBuilder& step);
+  Result<bool> commit(FlowCommitBuilder& step, const FlowReadResult& read, bool is_last);
+  Result<void> run_post_commit_actions(const LoadedRun& run);
 
   FlowStore& store_;
   RunCache& cache_;
-  const ProgressRequest& asked_;
+  const ProgressRequest& request_;
   std::optional<StartRun> start_;
   std::optional<FlowControl> control_;
-  bool due_ = false, recover_ = false;
+  bool is_due_ = false, check_jobs_ = false;
   // The run was loaded or another process has advanced it, so its child flows must be checked.
-  bool restart_ = false;
-  PostCommitActions afterwards_;
-  std::vector<ChildStarted> links_;  // child flows to be linked in the journal
-  FlowProgress done_;
-  bool more_ = false;
+  bool check_children_ = false;
+  PostCommitActions post_commit_;
+  std::vector<ChildStarted> started_children_;  // child flows to be linked in the journal
+  FlowProgress result_;
+  bool has_more_work_ = false;
 };
 
-Result<LoadedRun> FlowDriver::take_run(FlowReadResult& read) {
-  if (auto known = cache_.take_cached_run(asked_.context, asked_.flow)) {
-    MJ_TRY(newer, store_.read(asked_.context, asked_.flow, known->state.revision));
+Result<LoadedRun> FlowDriver::load_current_run(FlowReadResult& read) {
+  if (auto cached = cache_.pop_cached_run(request_.context, request_.flow)) {
+    MJ_TRY(newer, store_.read(request_.context, request_.flow, cached->state.revision));
     read = std::move(newer);
-    if (!read.record.empty() && read.revision >= known->state.revision) {
+    if (!read.record.empty() && read.revision >= cached->state.revision) {
       // Another process has advanced the flow, and may have crashed before its follow-up actions.
-      restart_ = restart_ || !read.facts.empty();
-      MJ_CHECK(fold_facts(store_, asked_.context, asked_.flow, *known, read));
-      return std::move(*known);
+      check_children_ = check_children_ || !read.facts.empty();
+      MJ_CHECK(fold_facts(store_, request_.context, request_.flow, *cached, read));
+      return std::move(*cached);
     }
   }
-  restart_ = true;
-  return load_run(store_, asked_.context, asked_.flow, cache_, read);
+  check_children_ = true;
+  return load_run(store_, request_.context, request_.flow, cache_, read);
 }
 
-Result<void> FlowDriver::decide_all(const FlowReadResult& read, FlowCommitBuilder& step) {
+Result<void> FlowDriver::decide_step(const FlowReadResult& read, FlowCommitBuilder& step) {
   // A request has a commit of its own, since its error is returned to the caller.
   if (start_) {
     if (step.state().status == FlowStatus::dispatched) MJ_CHECK(check_parent(store_, step.run()));
-    return step.take(*start_);
+    return step.apply(*start_);
   }
-  if (control_) return step.take(*control_);
+  if (control_) return step.apply(*control_);
   if (step.state().status == FlowStatus::dispatched) {
     step.events_taken = static_cast<std::uint32_t>(std::min<std::size_t>(read.events.size(), 100));
-    recover_ = restart_ = false;
+    check_jobs_ = check_children_ = false;
     return {};  // a new flow changes only when it is started
   }
-  for (const ChildStarted& link : links_) MJ_CHECK(step.take(link));
-  if (recover_ && !is_terminal(step.state().status)) {
-    if (auto fits = check_parent(store_, step.run()); !fits) {
-      if (fits.error().code != Code::conflict) return fits;
+  for (const ChildStarted& started : started_children_) MJ_CHECK(step.apply(started));
+  if (check_jobs_ && !is_terminal(step.state().status)) {
+    if (auto checked = check_parent(store_, step.run()); !checked) {
+      if (checked.error().code != Code::conflict) return checked;
       FlowControl cancel;
       cancel.verb = FlowControl::Verb::cancel;
       cancel.actor = step.run().record.caller_id;
       cancel.admin = true;
-      cancel.comment = fits.error().message;
-      if (!step.state().cancelling) MJ_CHECK(step.take(std::move(cancel)));
+      cancel.comment = checked.error().message;
+      if (!step.state().cancelling) MJ_CHECK(step.apply(std::move(cancel)));
     }
-    MJ_TRY(all, take_jobs(store_, step));
-    recover_ = !all;
+    MJ_TRY(is_complete, apply_job_states(store_, step));
+    check_jobs_ = !is_complete;
   }
-  if (restart_ && !is_terminal(step.state().status)) MJ_CHECK(check_children(store_, step, afterwards_));
-  restart_ = false;
-  if (!step.full()) MJ_CHECK(take_events(store_, read, step));
+  if (check_children_ && !is_terminal(step.state().status)) MJ_CHECK(check_children(store_, step, post_commit_));
+  check_children_ = false;
+  if (!step.is_full()) MJ_CHECK(apply_events(store_, read, step));
   const std::uint64_t timer = next_timer_ms(step.state());
-  if ((timer != 0 && timer <= step.now_ms()) || has_more_work(*step.run().plan, step.state())) {
-    MJ_CHECK(step.take(TimePassed{}));
+  if ((timer != 0 && timer <= step.now_ms()) || has_immediate_action(*step.run().plan, step.state())) {
+    MJ_CHECK(step.apply(TimePassed{}));
   }
   return {};
 }
 
 // Returns false if another process has committed first.
-Result<bool> FlowDriver::commit(FlowCommitBuilder& step, const FlowReadResult& read, bool last) {
-  MJ_TRY(commit, commit_of(store_, step));
-  children_of(step.effects, step.state(), afterwards_);
+Result<bool> FlowDriver::commit(FlowCommitBuilder& step, const FlowReadResult& read, bool is_last) {
+  MJ_TRY(commit, build_commit(store_, step));
+  collect_child_actions(step.effects, step.state(), post_commit_);
   LoadedRun& run = step.run();
-  const bool over = is_terminal(run.state.status);
+  const bool has_ended = is_terminal(run.state.status);
   const bool events_left = read.events.size() > step.events_taken;
-  more_ = !over && (recover_ || events_left || has_more_work(*run.plan, run.state));
-  const bool nothing = commit.facts.empty() && commit.events_taken == 0 && commit.dispatch.empty();
-  if (nothing && !recover_) more_ = false;  // another pass would find nothing either
-  if (start_ || control_) more_ = true;
-  if (const std::uint64_t timer = next_timer_ms(run.state); timer != 0 && !over) commit.due_ms = timer;
-  if (more_ || !afterwards_.empty() || !links_.empty()) {
-    const std::uint64_t on = last ? 0 : step.now_ms() + kOnMs;
-    commit.due_ms = std::min(commit.due_ms.value_or(on), on);
+  has_more_work_ = !has_ended && (check_jobs_ || events_left || has_immediate_action(*run.plan, run.state));
+  const bool is_empty = commit.facts.empty() && commit.applied_events == 0 && commit.dispatches.empty();
+  if (is_empty && !check_jobs_) has_more_work_ = false;  // another pass would find nothing either
+  if (start_ || control_) has_more_work_ = true;
+  if (const std::uint64_t timer = next_timer_ms(run.state); timer != 0 && !has_ended) commit.due_ms = timer;
+  if (has_more_work_ || !post_commit_.empty() || !started_children_.empty()) {
+    const std::uint64_t continue_ms = is_last ? 0 : step.now_ms() + kContinueDelayMs;
+    commit.due_ms = std::min(commit.due_ms.value_or(continue_ms), continue_ms);
   }
-  if (nothing && !due_) return true;
-  auto done = store_.commit(commit);
-  if (!done && done.error().code == Code::conflict) return false;
-  if (!done) return tl::unexpected<Error>(std::move(done).error());
-  run.state.revision = *done;
-  if (!commit.checkpoint.empty()) run.checkpoint_at = *done;
-  done_.facts += static_cast<std::uint32_t>(commit.facts.size());
-  due_ = false;
+  if (is_empty && !is_due_) return true;
+  auto revision = store_.commit(commit);
+  if (!revision && revision.error().code == Code::conflict) return false;
+  if (!revision) return tl::unexpected<Error>(std::move(revision).error());
+  run.state.revision = *revision;
+  if (!commit.checkpoint.empty()) run.checkpoint_at = *revision;
+  result_.facts += static_cast<std::uint32_t>(commit.facts.size());
+  is_due_ = false;
   return true;
 }
 
 // A child is linked in the journal before it is started. Otherwise the child could end before its parent waits for it.
-Result<void> FlowDriver::after(const LoadedRun& run) {
-  for (const ChildStarted& link : links_) {
-    const NodeState& node = run.state.nodes.at(link.node);
-    if (link.flow == 0) continue;
-    if (node.child == link.flow && !is_terminal(node.status) && node.detail != "cancelling") {
-      afterwards_.start.emplace_back(link.node, link.flow);
+Result<void> FlowDriver::run_post_commit_actions(const LoadedRun& run) {
+  for (const ChildStarted& started : started_children_) {
+    const NodeState& node = run.state.nodes.at(started.node);
+    if (started.flow == 0) continue;
+    if (node.child == started.flow && !is_terminal(node.status) && node.detail != "cancelling") {
+      post_commit_.start.emplace_back(started.node, started.flow);
     } else {
-      afterwards_.cancel.push_back(link.flow);
+      post_commit_.cancel.push_back(started.flow);
     }
   }
-  links_.clear();
-  const PostCommitActions now = std::exchange(afterwards_, {});
-  const std::string why = "flow " + std::to_string(run.record.id) + " does not wait for it any more";
-  for (const Id other : now.await) MJ_CHECK(store_.await_flow(asked_.context, asked_.flow, other));
-  for (const Id child : now.cancel) MJ_CHECK(cancel_child(store_, cache_, run, child, why));
-  for (const auto& [node, child] : now.start) {
-    auto start_result = start_child(store_, cache_, asked_.context, asked_.flow, run.record.caller_id, child);
+  started_children_.clear();
+  const PostCommitActions actions = std::exchange(post_commit_, {});
+  const std::string reason = "flow " + std::to_string(run.record.id) + " does not wait for it any more";
+  for (const Id awaited : actions.await) MJ_CHECK(store_.await_flow(request_.context, request_.flow, awaited));
+  for (const Id child : actions.cancel) MJ_CHECK(cancel_child(store_, cache_, run, child, reason));
+  for (const auto& [node, child] : actions.start) {
+    auto start_result = start_child(store_, cache_, request_.context, request_.flow, run.record.caller_id, child);
     if (!start_result && start_result.error().code != Code::conflict) return start_result;
   }
-  for (const std::uint32_t node : now.create) {
+  for (const std::uint32_t node : actions.create) {
     if (is_terminal(run.state.nodes.at(node).status) || run.state.nodes.at(node).child != 0) continue;
     auto child = create_child(store_, run, node);
     if (child) {
-      links_.push_back({node, *child, ""});
+      started_children_.push_back({node, *child, ""});
     } else if (child.error().code == Code::conflict || child.error().code == Code::invalid) {
-      links_.push_back({node, 0, child.error().message});
+      started_children_.push_back({node, 0, child.error().message});
     } else {
       return tl::unexpected<Error>(std::move(child).error());
     }
@@ -633,16 +640,16 @@ Result<FlowProgress> FlowDriver::drive() {
   int conflicts = 0;
   for (int commits = 1;; ++commits) {
     FlowReadResult read;
-    MJ_TRY(run, take_run(read));
+    MJ_TRY(run, load_current_run(read));
     FlowCommitBuilder step(run, read.now_ms);
-    MJ_CHECK(decide_all(read, step));
-    const bool last = commits >= kMaxCommits;
-    MJ_TRY(ours, commit(step, read, last));
-    if (!ours) {
-      afterwards_ = {};
-      restart_ = true;
+    MJ_CHECK(decide_step(read, step));
+    const bool is_last = commits >= kMaxCommits;
+    MJ_TRY(committed, commit(step, read, is_last));
+    if (!committed) {
+      post_commit_ = {};
+      check_children_ = true;
       if (++conflicts > kMaxConflicts) {
-        return fail(Code::conflict, "flow " + std::to_string(asked_.flow) +
+        return fail(Code::conflict, "flow " + std::to_string(request_.flow) +
                                         " was changed by other clients during each attempt: try again");
       }
       --commits;
@@ -650,15 +657,15 @@ Result<FlowProgress> FlowDriver::drive() {
     }
     start_.reset();
     control_.reset();
-    done_.status = run.state.status;
-    done_.detail = run.state.detail;
-    done_.revision = run.state.revision;
-    done_.gates = is_terminal(run.state.status) ? 0 : waiting_gates(run);
-    MJ_CHECK(after(run));
-    const bool on = more_ || !links_.empty();
-    done_.more = on;
-    if (!is_terminal(run.state.status)) cache_.cache_run(asked_.context, asked_.flow, std::move(run));
-    if (!on || last) return done_;
+    result_.status = run.state.status;
+    result_.detail = run.state.detail;
+    result_.revision = run.state.revision;
+    result_.gates = is_terminal(run.state.status) ? 0 : waiting_gates(run);
+    MJ_CHECK(run_post_commit_actions(run));
+    const bool continues = has_more_work_ || !started_children_.empty();
+    result_.has_more_work = continues;
+    if (!is_terminal(run.state.status)) cache_.cache_run(request_.context, request_.flow, std::move(run));
+    if (!continues || is_last) return result_;
   }
 }
 

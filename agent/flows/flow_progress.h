@@ -18,20 +18,20 @@ struct FlowProgress {
   FlowStatus status = FlowStatus::dispatched;
   std::string detail;
   std::uint64_t revision = 0;
-  std::uint32_t facts = 0;  // number of facts that this call appended
-  std::size_t gates = 0;    // nodes that wait for an approval or a gate
-  bool more = false;        // more work is due now
+  std::uint32_t facts = 0;     // number of facts that this call appended
+  std::size_t gates = 0;       // nodes that wait for an approval or a gate
+  bool has_more_work = false;  // more work is due now
 };
 struct ProgressRequest {
   Id context = 0, flow = 0;
   std::optional<StartRun> start;       // applied first
   std::optional<FlowControl> control;  // applied second; an error of it is returned
-  bool due = false;                    // the flow was taken from the list of due flows, and is rescheduled
+  bool is_due = false;                 // the flow was removed from the list of due flows, and must be rescheduled
   // Check every job, child flow and awaited flow that should be active, independent of events: first planned jobs that
   // are not queued, then completed jobs that are not applied.
   bool recover = false;
 };
-// Applies events, timers and the request until nothing is left or a limit of the call is reached.
+// Applies the request, events and timers until no work is due or the limit of commits per call is reached.
 Result<FlowProgress> progress(FlowStore&, RunCache&, const ProgressRequest&);
 
 }  // namespace mycojobs

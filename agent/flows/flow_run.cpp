@@ -13,7 +13,7 @@ namespace mycojobs {
 namespace {
 
 // Removes the fields that the scheduler does not read. They can be long, and many runs are kept in memory.
-void strip(Flow& record) {
+void clear_unused_fields(Flow& record) {
   record.nodes = {};
   record.result = {};
   record.result_json = {};
@@ -38,22 +38,22 @@ Result<Flow> read_record(Id flow, const Fields& fields) {
     return fail(Code::invalid, name + ": definition_hash: is missing, so the definition of the flow is unknown; " +
                                    "delete it with `mycojobs flow delete`");
   }
-  strip(record);
+  clear_unused_fields(record);
   return std::move(record);
 }
 
-Result<std::shared_ptr<const FlowPlan>> read_plan_of(FlowStore& store, Id context, const Flow& record,
-                                                     RunCache& cache) {
-  if (auto known = cache.plan(context, record.definition_hash)) return known;
-  const std::string what = "flow " + std::to_string(record.id) + ": definition " + record.definition_hash.substr(0, 12);
+Result<std::shared_ptr<const FlowPlan>> load_plan(FlowStore& store, Id context, const Flow& record, RunCache& cache) {
+  if (auto cached_plan = cache.plan(context, record.definition_hash)) return cached_plan;
+  const std::string subject =
+      "flow " + std::to_string(record.id) + ": definition " + record.definition_hash.substr(0, 12);
   auto text = store.definition(context, record.definition_hash);
   if (!text && text.error().code == Code::not_found) {
-    return fail(Code::invalid, what + " is missing: create a flow with the same definition, which stores it again");
+    return fail(Code::invalid, subject + " is missing: create a flow with the same definition, which stores it again");
   }
-  if (!text) return fail(text.error(), what);
-  auto plan = plan_of_text(*text, record.definition_hash);
+  if (!text) return fail(text.error(), subject);
+  auto plan = parse_stored_plan(*text, record.definition_hash);
   if (!plan) {
-    return fail(Code::invalid, what + " was changed or cannot be read (" + plan.error().message +
+    return fail(Code::invalid, subject + " was changed or cannot be read (" + plan.error().message +
                                    "): create a flow with the same definition, which stores it again");
   }
   auto shared = std::make_shared<const FlowPlan>(std::move(*plan));
@@ -62,13 +62,13 @@ Result<std::shared_ptr<const FlowPlan>> read_plan_of(FlowStore& store, Id contex
 }
 
 // Returns the checkpoint if it matches the plan and the revision that were read with it.
-std::optional<RunState> usable(const FlowPlan& plan, const FlowReadResult& read) {
+std::optional<RunState> restore_checkpoint(const FlowPlan& plan, const FlowReadResult& read) {
   if (read.checkpoint.empty()) return std::nullopt;
   auto state = restore(plan, read.checkpoint);
   if (!state || state->revision > read.revision) return std::nullopt;
-  const bool joins =
+  const bool is_contiguous =
       read.facts.empty() ? state->revision == read.revision : read.facts.front().revision == state->revision + 1;
-  return joins ? std::move(state) : std::nullopt;
+  return is_contiguous ? std::move(state) : std::nullopt;
 }
 
 }  // namespace
@@ -81,12 +81,12 @@ Result<void> fold_facts(FlowStore& store, Id context, Id flow, LoadedRun& run, F
     for (std::string& each : read.anomalies) {
       if (run.anomalies.size() < 100) run.anomalies.push_back(std::move(each));
     }
-    if (!read.more) break;
-    const std::uint64_t last = read.facts.empty() ? run.state.revision : read.facts.back().revision;
-    MJ_TRY(next, store.read(context, flow, last));
-    const bool stuck = next.facts.empty() && next.more;
-    read = std::move(next);
-    if (stuck) break;  // The page holds no valid facts.
+    if (!read.has_more) break;
+    const std::uint64_t last_revision = read.facts.empty() ? run.state.revision : read.facts.back().revision;
+    MJ_TRY(next_page, store.read(context, flow, last_revision));
+    const bool has_only_invalid_facts = next_page.facts.empty() && next_page.has_more;
+    read = std::move(next_page);
+    if (has_only_invalid_facts) break;  // The page holds no valid facts.
   }
   // Entries that are not valid facts still count as revisions.
   run.state.revision = std::max(run.state.revision, read.revision);
@@ -99,14 +99,14 @@ Result<LoadedRun> load_run(FlowStore& store, Id context, Id flow, RunCache& cach
 }
 
 Result<LoadedRun> load_run(FlowStore& store, Id context, Id flow, RunCache& cache, FlowReadResult& read) {
-  MJ_TRY(first, store.read(context, flow, std::nullopt));
-  read = std::move(first);
+  MJ_TRY(page, store.read(context, flow, std::nullopt));
+  read = std::move(page);
   LoadedRun run;
   MJ_TRY(record, read_record(flow, read.record));
   run.record = std::move(record);
   run.record.id = flow;
   run.record.context_id = context;
-  MJ_TRY(plan, read_plan_of(store, context, run.record, cache));
+  MJ_TRY(plan, load_plan(store, context, run.record, cache));
   run.plan = std::move(plan);
   if (run.record.jobs.size() != run.plan->nodes.size()) {
     return fail(Code::invalid, "flow " + std::to_string(flow) + ": jobs: " + std::to_string(run.record.jobs.size()) +
@@ -114,15 +114,15 @@ Result<LoadedRun> load_run(FlowStore& store, Id context, Id flow, RunCache& cach
                                    " nodes of its definition: another client changed the record; `mycojobs doctor "
                                    "--rebuild` repairs records where possible");
   }
-  if (auto state = usable(*run.plan, read)) {
+  if (auto state = restore_checkpoint(*run.plan, read)) {
     run.state = std::move(*state);
     run.checkpoint_at = run.state.revision;
   } else {
     run.state = initial_state(*run.plan);
     if (read.facts.empty() ? read.revision > 0 : read.facts.front().revision != 1) {
-      MJ_TRY(all, store.read(context, flow, 0));
-      all.record = std::move(read.record);
-      read = std::move(all);
+      MJ_TRY(whole_journal, store.read(context, flow, 0));
+      whole_journal.record = std::move(read.record);
+      read = std::move(whole_journal);
     }
   }
   MJ_CHECK(fold_facts(store, context, flow, run, read));
@@ -133,7 +133,7 @@ std::string node_job_key(const LoadedRun& run, std::uint32_t node) {
   return job_key(run.record.caller_id, run.record.jobs.at(node));
 }
 
-std::optional<std::uint32_t> node_of_job(const LoadedRun& run, std::string_view key) {
+std::optional<std::uint32_t> find_node_of_job(const LoadedRun& run, std::string_view key) {
   const std::string prefix = "job:" + std::to_string(run.record.caller_id) + ":";
   std::uint64_t id = 0;
   if (!key.starts_with(prefix) || !parse_u64(key.substr(prefix.size()), id)) return std::nullopt;
@@ -147,7 +147,7 @@ std::optional<std::uint32_t> node_of_job(const LoadedRun& run, std::string_view 
   return static_cast<std::uint32_t>(found - jobs.begin());
 }
 
-ResultValues result_on_record(const std::string& result, const std::string& json_keys) {
+ResultValues parse_recorded_result(const std::string& result, const std::string& json_keys) {
   const auto parsed = parse_json(result);
   if (!parsed) return {};
   ResultValues values = parse_result_values(*parsed);
@@ -158,32 +158,32 @@ ResultValues result_on_record(const std::string& result, const std::string& json
   return values;
 }
 
-std::vector<FlowNode> nodes_of(const LoadedRun& run) {
+std::vector<FlowNode> build_flow_nodes(const LoadedRun& run) {
   std::vector<FlowNode> nodes;
   nodes.reserve(run.plan->nodes.size());
   for (std::size_t i = 0; i < run.plan->nodes.size(); ++i) {
     if (has_not_started(*run.plan, run.state, static_cast<std::uint32_t>(i))) continue;
-    const PlanNode& planned = run.plan->nodes[i];
+    const PlanNode& plan_node = run.plan->nodes[i];
     FlowNode node;
     node.id = run.record.jobs.at(i);
-    node.name = planned.name;
-    for (const std::uint32_t need : planned.needs) {
+    node.name = plan_node.name;
+    for (const std::uint32_t need : plan_node.needs) {
       if (!has_not_started(*run.plan, run.state, need)) node.depends.push_back(run.record.jobs.at(need));
     }
-    node.prerequisites = planned.gates;
-    const auto& of_job = run.plan->job_at(static_cast<std::uint32_t>(i)).prerequisites;
-    if (planned.kind == NodeKind::job)
-      node.prerequisites.insert(node.prerequisites.end(), of_job.begin(), of_job.end());
-    node.supervisor_url = planned.supervisor_url;
+    node.prerequisites = plan_node.gates;
+    const auto& job_prerequisites = run.plan->job_at(static_cast<std::uint32_t>(i)).prerequisites;
+    if (plan_node.kind == NodeKind::job)
+      node.prerequisites.insert(node.prerequisites.end(), job_prerequisites.begin(), job_prerequisites.end());
+    node.supervisor_url = plan_node.supervisor_url;
     node.node_status = run.state.nodes.at(i).status;
     nodes.push_back(std::move(node));
   }
   return nodes;
 }
 
-std::string nodes_text(const LoadedRun& run) {
+std::string flow_nodes_json(const LoadedRun& run) {
   auto list = nlohmann::json::array();
-  for (const FlowNode& node : nodes_of(run)) list.push_back(to_json(node));
+  for (const FlowNode& node : build_flow_nodes(run)) list.push_back(to_json(node));
   return dump_json(list);
 }
 
@@ -193,16 +193,16 @@ std::uint64_t result_bytes(const TextMap& values) {
   return bytes;
 }
 
-void read_result(const PlanNode& node, const std::string& result, JobObserved& seen) {
+void read_job_result(const PlanNode& node, const std::string& result, JobObserved& observed) {
   if (result.empty()) return;
-  TextMap all = result_on_record(result, "").texts;
-  seen.result_bytes = result_bytes(all);
-  for (const std::string& key : node.watched) {
-    if (auto found = all.find(key); found != all.end()) seen.values[key] = std::move(found->second);
+  TextMap values = parse_recorded_result(result, "").texts;
+  observed.result_bytes = result_bytes(values);
+  for (const std::string& key : node.watched_keys) {
+    if (auto found = values.find(key); found != values.end()) observed.values[key] = std::move(found->second);
   }
 }
 
-std::pair<Id, std::string> parent_of(const Flow& record) {
+std::pair<Id, std::string> parse_parent(const Flow& record) {
   const std::string_view text = record.parent;
   const auto blank = std::min(text.find(' '), text.size());
   std::uint64_t flow = 0;
@@ -210,7 +210,7 @@ std::pair<Id, std::string> parent_of(const Flow& record) {
   return {static_cast<Id>(flow), std::string(text.substr(std::min(blank + 1, text.size())))};
 }
 
-std::optional<LoadedRun> RunCache::take_cached_run(Id context, Id flow) {
+std::optional<LoadedRun> RunCache::pop_cached_run(Id context, Id flow) {
   auto node = runs_.extract({context, flow});
   if (node.empty()) return std::nullopt;
   nodes_ -= static_cast<std::uint32_t>(node.mapped().state.nodes.size());
@@ -219,17 +219,17 @@ std::optional<LoadedRun> RunCache::take_cached_run(Id context, Id flow) {
 
 void RunCache::cache_run(Id context, Id flow, LoadedRun run) {
   const auto size = static_cast<std::uint32_t>(run.state.nodes.size());
-  (void)take_cached_run(context, flow);
+  (void)pop_cached_run(context, flow);
   // Any run can be evicted, since it is loaded again from its checkpoint.
   while (!runs_.empty() && nodes_ + size > max_nodes_) {
-    const auto [other_context, other_flow] = runs_.begin()->first;
-    (void)take_cached_run(other_context, other_flow);
+    const auto [evicted_context, evicted_flow] = runs_.begin()->first;
+    (void)pop_cached_run(evicted_context, evicted_flow);
   }
   nodes_ += size;
   runs_.emplace(std::pair{context, flow}, std::move(run));
 }
 
-void RunCache::forget_runs() {
+void RunCache::clear_runs() {
   runs_.clear();
   nodes_ = 0;
 }

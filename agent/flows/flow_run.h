@@ -20,8 +20,8 @@
 
 namespace mycojobs {
 
-// Highest revision. FlowStore::read() after this revision returns the record without journal entries.
-inline constexpr std::uint64_t kRecordAlone = 9'007'199'254'740'991;
+// The highest possible revision. FlowStore::read() after this revision returns the record without journal entries.
+inline constexpr std::uint64_t kMaxFlowRevision = 9'007'199'254'740'991;
 
 struct LoadedRun {
   Flow record;
@@ -36,11 +36,11 @@ struct LoadedRun {
 class RunCache {
  public:
   explicit RunCache(std::uint32_t max_nodes = 500000) : max_nodes_(max_nodes) {}
-  std::optional<LoadedRun> take_cached_run(Id context,
-                                           Id flow);  // Removes and returns the run; no value if it is not cached.
+  std::optional<LoadedRun> pop_cached_run(Id context,
+                                          Id flow);  // Removes and returns the run; no value if it is not cached.
   bool is_cached(Id context, Id flow) const { return runs_.contains({context, flow}); }
   void cache_run(Id context, Id flow, LoadedRun);
-  void forget_runs();  // To be called after a reconnection, since the server may have lost writes.
+  void clear_runs();  // must be called after a reconnection, because the server may have lost writes
   std::shared_ptr<const FlowPlan> plan(Id context, const std::string& hash) const;
   void cache_plan(Id context, std::shared_ptr<const FlowPlan>);
 
@@ -62,17 +62,17 @@ Result<void> fold_facts(FlowStore&, Id context, Id flow, LoadedRun&, FlowReadRes
 // Returns the key of the job of a node.
 std::string node_job_key(const LoadedRun&, std::uint32_t node);
 // Returns the node of a job of this flow, or no value if the flow has no such job.
-std::optional<std::uint32_t> node_of_job(const LoadedRun&, std::string_view job_key);
-std::pair<Id, std::string> parent_of(const Flow&);  // Returns flow and node of the parent; flow 0 if there is none.
+std::optional<std::uint32_t> find_node_of_job(const LoadedRun&, std::string_view job_key);
+std::pair<Id, std::string> parse_parent(const Flow&);  // Returns flow and node of the parent; flow 0 if there is none.
 
 // Fields of the record for clients that read the record itself. The list of nodes is updated at every commit for flows
-// of at most kNodesAlways nodes.
-inline constexpr std::size_t kNodesAlways = 100;
-std::vector<FlowNode> nodes_of(const LoadedRun&);
-std::string nodes_text(const LoadedRun&);
+// of at most kMaxNodesInEachCommit nodes.
+inline constexpr std::size_t kMaxNodesInEachCommit = 100;
+std::vector<FlowNode> build_flow_nodes(const LoadedRun&);
+std::string flow_nodes_json(const LoadedRun&);
 // Reads the result of a job from its record. Another client may have written values that are not texts.
-ResultValues result_on_record(const std::string& result, const std::string& json_keys);
+ResultValues parse_recorded_result(const std::string& result, const std::string& json_keys);
 std::uint64_t result_bytes(const TextMap&);
-void read_result(const PlanNode&, const std::string& result, JobObserved&);
+void read_job_result(const PlanNode&, const std::string& result, JobObserved&);
 
 }  // namespace mycojobs

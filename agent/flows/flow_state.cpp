@@ -18,127 +18,129 @@ namespace {
 constexpr std::size_t kMaxAnomalies = 100;
 
 using F = FlowFold;
-constexpr std::array kRows = std::to_array<FlowFoldHandler>({
-    {{"started", "trigger, actor, deadline", "the run began; deadline: when its time will be over, ms"}, &F::started},
+constexpr std::array kFoldHandlers = std::to_array<FlowFoldHandler>({
+    {{"started", "trigger, actor, deadline", "the run began; deadline: when its time will be over, ms"},
+     &F::on_started},
     {{"control", "verb, target, actor, comment, key, digest, payload", "a control was requested; its effects follow"},
-     &F::control},
-    {{"paused", "", "the flow is paused: no node starts until it is resumed"}, &F::paused},
-    {{"resumed", "", "the flow is resumed"}, &F::resumed},
-    {{"stopping", "outcome, error", "only compensations start; outcome: the future end of the flow"}, &F::stopping},
+     &F::on_control},
+    {{"paused", "", "the flow is paused: no node starts until it is resumed"}, &F::on_paused},
+    {{"resumed", "", "the flow is resumed"}, &F::on_resumed},
+    {{"stopping", "outcome, error", "only compensations start; outcome: the future end of the flow"}, &F::on_stopping},
     {{"retried", "target, deadline", "failed nodes and the nodes that were skipped because of them are reset"},
-     &F::retried},
-    {{"ended", "status, detail, error", "the flow has ended and changes only after a retry"}, &F::ended},
-    {{"node_gated", "gates, until, approvers", "its needs are met; these gates are closed", true}, &F::node_gated},
-    {{"gate_opened", "gate", "one of its gates is open", true}, &F::gate_opened},
-    {{"node_ready", "when", "all prerequisites are met; when: the conditions that are true", true}, &F::node_ready},
+     &F::on_retried},
+    {{"ended", "status, detail, error", "the flow has ended and changes only after a retry"}, &F::on_ended},
+    {{"node_gated", "gates, until, approvers", "its needs are met; these gates are closed", true}, &F::on_node_gated},
+    {{"gate_opened", "gate", "one of its gates is open", true}, &F::on_gate_opened},
+    {{"node_ready", "when", "all prerequisites are met; when: the conditions that are true", true}, &F::on_node_ready},
     {{"node_dispatched", "as, until, approvers, asks, when", "it is under way; as: the detail beside the status", true},
-     &F::node_dispatched},
+     &F::on_node_dispatched},
     {{"node_expanded", "count, values, bytes", "its elements are known; values: the values that conditions read", true},
-     &F::node_expanded},
-    {{"child_started", "flow", "its child flow runs", true}, &F::child_started},
-    {{"cancel_sent", "", "its job or child was requested to end", true}, &F::cancel_sent},
+     &F::on_node_expanded},
+    {{"child_started", "flow", "its child flow runs", true}, &F::on_child_started},
+    {{"cancel_sent", "", "its job or child was requested to end", true}, &F::on_cancel_sent},
     {{"node_completed", "detail, error, failed, values, bytes",
       "it has completed; values: the values that conditions read; failed: the detail of an ignored failure", true},
-     &F::node_completed},
+     &F::on_node_completed},
     {{"node_failed", "detail, error, routed", "it has failed; routed: its error node handles the failure", true},
-     &F::node_failed},
-    {{"node_unhandled", "", "its error node did not handle its failure", true}, &F::node_unhandled},
-    {{"node_cancelled", "detail, error", "it has been settled without an own end", true}, &F::node_cancelled},
-    {{"node_retried", "", "it is pending again", true}, &F::node_retried},
-    {{"compensating", "by", "its compensation is called", true}, &F::compensating},
+     &F::on_node_failed},
+    {{"node_unhandled", "", "its error node did not handle its failure", true}, &F::on_node_unhandled},
+    {{"node_cancelled", "detail, error", "it has been settled without an own end", true}, &F::on_node_cancelled},
+    {{"node_retried", "", "it is pending again", true}, &F::on_node_retried},
+    {{"compensating", "by", "its compensation is called", true}, &F::on_compensating},
 });
 
 // Records an anomaly. A journal may hold any bytes, so the text is one printable line of bounded length.
-void note(RunState& run, const RunFact& fact, const std::string& what) {
+void add_anomaly(RunState& run, const RunFact& fact, const std::string& problem) {
   if (run.anomalies.size() >= kMaxAnomalies) return;
-  run.anomalies.push_back("revision " + std::to_string(fact.revision) + ": " + ascii(fact.kind, 60) + ' ' + what);
+  run.anomalies.push_back("revision " + std::to_string(fact.revision) + ": " + ascii(fact.kind, 60) + ' ' + problem);
 }
 
 void index_node(const FlowPlan& plan, RunState& run, std::uint32_t i) {
   const NodeState& node = run.nodes[i];
-  const PlanNode& planned = plan.nodes[i];
-  const bool settled = node.settled != 0;
-  const bool called = !planned.on_call || node.status != NodeStatus::pending || node.detail != "on_call";
-  if (!settled && !called) run.uncalled.insert(i);
-  if (!settled && called) ++run.unsettled;
+  const PlanNode& plan_node = plan.nodes[i];
+  const bool settled = node.settled_revision != 0;
+  const bool is_called = !plan_node.on_call || node.status != NodeStatus::pending || node.detail != "on_call";
+  if (!settled && !is_called) run.uncalled.insert(i);
+  if (!settled && is_called) ++run.unsettled;
   run.result_bytes += node.result_bytes;
   if (node.status == NodeStatus::ready) {
     run.ready.insert(i);
-    if (is_own(planned.kind)) run.ready_own.insert(i);
+    if (is_run_by_flow(plan_node.kind)) run.ready_internal.insert(i);
   }
   if (node.status == NodeStatus::dispatched) {
     run.in_flight.insert(i);
-    if (is_own(planned.kind)) run.waiting.insert(i);
-    const bool known = planned.kind == NodeKind::job || (planned.kind == NodeKind::flow && node.child != 0);
-    if (run.cancelling && known && !node.compensates && node.detail != "cancelling") run.to_cancel.insert(i);
-    if (node.child != 0) run.awaited.emplace(node.child, i);
+    if (is_run_by_flow(plan_node.kind)) run.waiting.insert(i);
+    const bool can_cancel = plan_node.kind == NodeKind::job || (plan_node.kind == NodeKind::flow && node.child != 0);
+    if (run.cancelling && can_cancel && !node.is_compensation && node.detail != "cancelling")
+      run.pending_cancels.insert(i);
+    if (node.child != 0) run.awaited_flows.emplace(node.child, i);
   }
   if (node.until_ms != 0) run.timers.emplace(node.until_ms, i);
   if (!node.gates.empty()) run.gated.insert(i);
   for (const std::string& gate : node.gates) {
-    if (const Id flow = awaited_by(gate)) run.awaited.emplace(flow, i);
+    if (const Id flow = parse_flow_gate(gate)) run.awaited_flows.emplace(flow, i);
   }
-  if (node.status == NodeStatus::failed && settled && !node.compensates) run.failures.insert(i);
-  if (node.status == NodeStatus::completed && node.detail == "ok" && planned.compensation && !node.compensates &&
+  if (node.status == NodeStatus::failed && settled && !node.is_compensation) run.failures.insert(i);
+  if (node.status == NodeStatus::completed && node.detail == "ok" && plan_node.compensation && !node.is_compensation &&
       !node.compensated) {
-    run.compensable.emplace_back(node.settled, i);
+    run.compensable.emplace_back(node.settled_revision, i);
   }
   if (node.status == NodeStatus::pending && node.gates.empty()) {
-    const bool no_call = !called && node.callers > 0 && node.callers_open == 0;
-    if (planned.on_call ? called || no_call : node.open_needs == 0) run.met.insert(i);
+    const bool no_call = !is_called && node.callers > 0 && node.open_callers == 0;
+    if (plan_node.on_call ? is_called || no_call : node.open_needs == 0) run.evaluable.insert(i);
   }
 }
 
 // Relations between nodes: open needs and callers.
-void index_links(const FlowPlan& plan, RunState& run) {
+void index_relations(const FlowPlan& plan, RunState& run) {
   std::vector<bool> compensation(plan.nodes.size(), false);
   for (const PlanNode& each : plan.nodes) {
     if (each.compensation) compensation[*each.compensation] = true;
   }
   for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
-    const PlanNode& planned = plan.nodes[i];
+    const PlanNode& plan_node = plan.nodes[i];
     NodeState& node = run.nodes[i];
-    if (node.settled == 0) {
-      for (const std::uint32_t dependent : planned.dependents) ++run.nodes[dependent].open_needs;
+    if (node.settled_revision == 0) {
+      for (const std::uint32_t dependent : plan_node.dependents) ++run.nodes[dependent].open_needs;
     }
     // A compensation that fails has a fact, and the next compensation runs: its failure is not routed.
-    node.routes =
-        planned.on_error == OnError::route && planned.error_node && *planned.error_node != i && !compensation[i];
-    if (!node.routes) continue;
-    NodeState& error_node = run.nodes[*planned.error_node];
-    const bool routed = node.status == NodeStatus::failed && node.settled == 0;
+    node.routes_error =
+        plan_node.on_error == OnError::route && plan_node.error_node && *plan_node.error_node != i && !compensation[i];
+    if (!node.routes_error) continue;
+    NodeState& error_node = run.nodes[*plan_node.error_node];
+    const bool routed = node.status == NodeStatus::failed && node.settled_revision == 0;
     ++error_node.callers;
-    if (node.settled == 0 && !routed) ++error_node.callers_open;
+    if (node.settled_revision == 0 && !routed) ++error_node.open_callers;
     if (!routed) continue;
-    if (error_node.settled == 0) {
+    if (error_node.settled_revision == 0) {
       error_node.called_by.push_back(i);
     } else {
-      run.to_resolve.insert(i);
+      run.pending_resolutions.insert(i);
     }
   }
 }
 
 }  // namespace
 
-const FlowFoldHandler* fold_row(std::string_view kind) {
-  const auto* row =
-      std::find_if(kRows.begin(), kRows.end(), [&](const FlowFoldHandler& each) { return each.shape.kind == kind; });
-  return row == kRows.end() ? nullptr : row;
+const FlowFoldHandler* find_fold_handler(std::string_view kind) {
+  const auto* row = std::find_if(kFoldHandlers.begin(), kFoldHandlers.end(),
+                                 [&](const FlowFoldHandler& each) { return each.shape.kind == kind; });
+  return row == kFoldHandlers.end() ? nullptr : row;
 }
 
-Id awaited_by(std::string_view gate) {
+Id parse_flow_gate(std::string_view gate) {
   std::uint64_t flow = 0;
   const bool ok = gate.substr(0, 5) == "flow:" && parse_u64(gate.substr(5), flow) && flow <= UINT32_MAX;
   return ok ? static_cast<Id>(flow) : 0;
 }
 
-void index_run(const FlowPlan& plan, RunState& run) {
-  index_links(plan, run);
+void rebuild_indexes(const FlowPlan& plan, RunState& run) {
+  index_relations(plan, run);
   for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) index_node(plan, run, i);
   std::sort(run.compensable.begin(), run.compensable.end());
 }
 
-std::string detail_of(const RunState& run) {
+std::string compute_detail(const RunState& run) {
   if (run.compensating) return "compensating";
   if (run.cancelling) return "cancelling";
   if (run.stopping) return "stopping";
@@ -147,30 +149,31 @@ std::string detail_of(const RunState& run) {
 }
 
 bool has_not_started(const FlowPlan& plan, const RunState& run, std::uint32_t node) {
-  const auto each = plan.nodes[node].each;
+  const auto each = plan.nodes[node].each_node;
   if (!each) return false;
-  return run.nodes[node].detail == "absent" || (plan.nodes[*each].from && run.nodes[*each].settled == 0);
+  return run.nodes[node].detail == "absent" ||
+         (plan.nodes[*each].element_source && run.nodes[*each].settled_revision == 0);
 }
 
-Result<std::vector<std::string>> elements_of(const FlowPlan& plan, const RunState& run, std::uint32_t node) {
-  const PlanNode& group = plan.nodes[node];
-  if (!group.from) return group.elements;
-  const std::string what = plan.nodes[group.from->node].name + '.' + group.from->key;
-  const TextMap& values = run.nodes[group.from->node].values;
-  const auto value = values.find(group.from->key);
-  if (value == values.end()) return fail(Code::invalid, what + " is missing: there is no list of elements");
+Result<std::vector<std::string>> get_elements(const FlowPlan& plan, const RunState& run, std::uint32_t node) {
+  const PlanNode& each_node = plan.nodes[node];
+  if (!each_node.element_source) return each_node.elements;
+  const std::string path = plan.nodes[each_node.element_source->node].name + '.' + each_node.element_source->key;
+  const TextMap& values = run.nodes[each_node.element_source->node].values;
+  const auto value = values.find(each_node.element_source->key);
+  if (value == values.end()) return fail(Code::invalid, path + " is missing: there is no list of elements");
   const auto parsed = parse_exact_json(value->second);
-  if (!parsed && is_json(value->second)) return fail(parsed.error(), what);
-  auto elements = parsed ? plans::elements_of(*parsed) : std::nullopt;
-  if (!elements) return fail(Code::invalid, what + " is " + excerpt(value->second) + ", no list and no map");
-  if (elements->size() > group.places) {
-    return fail(Code::invalid, what + " has " + std::to_string(elements->size()) + " elements, more than " +
-                                   std::to_string(group.places) + ": give the node a larger max (at most " +
-                                   std::to_string(kMaxEach) + "), or the list fewer");
+  if (!parsed && is_json(value->second)) return fail(parsed.error(), path);
+  auto elements = parsed ? plans::split_elements(*parsed) : std::nullopt;
+  if (!elements) return fail(Code::invalid, path + " is " + excerpt(value->second) + ", no list and no map");
+  if (elements->size() > each_node.max_elements) {
+    return fail(Code::invalid, path + " has " + std::to_string(elements->size()) + " elements, more than " +
+                                   std::to_string(each_node.max_elements) + ": give the node a larger max (at most " +
+                                   std::to_string(kMaxElements) + "), or the list fewer");
   }
   for (std::size_t i = 0; i < elements->size(); ++i) {
     if ((*elements)[i].size() <= kMaxElementBytes) continue;
-    return fail(Code::invalid, what + '[' + std::to_string(i) + "] is longer than " + std::to_string(kMaxElementBytes) +
+    return fail(Code::invalid, path + '[' + std::to_string(i) + "] is longer than " + std::to_string(kMaxElementBytes) +
                                    " bytes: pass a reference to the data instead");
   }
   return std::move(*elements);
@@ -182,130 +185,132 @@ RunState initial_state(const FlowPlan& plan) {
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     run.nodes[i].detail = plan.nodes[i].on_call ? "on_call" : "dependencies";
   }
-  index_run(plan, run);
+  rebuild_indexes(plan, run);
   return run;
 }
 
 void fold(const FlowPlan& plan, RunState& run, const RunFact& fact) {
   if (fact.revision <= run.revision) {
-    return note(run, fact, "follows revision " + std::to_string(run.revision));
+    return add_anomaly(run, fact, "follows revision " + std::to_string(run.revision));
   }
   if (fact.revision != run.revision + 1) {
-    note(run, fact, "follows revision " + std::to_string(run.revision) + ": the facts in between are lost");
+    add_anomaly(run, fact, "follows revision " + std::to_string(run.revision) + ": the facts in between are lost");
   }
   run.revision = fact.revision;
-  if (const auto wrong = FlowFold(plan, run, fact).apply()) note(run, fact, *wrong);
+  if (const auto rejection = FlowFold(plan, run, fact).apply()) add_anomaly(run, fact, *rejection);
 }
 
 std::vector<RunFactShape> run_fact_shapes() {
   std::vector<RunFactShape> shapes;
-  for (const auto& row : kRows) shapes.push_back(row.shape);
+  for (const auto& row : kFoldHandlers) shapes.push_back(row.shape);
   return shapes;
 }
 
 // Effects of a node's status changes on the lists of the run and on other nodes.
 
-void FlowFold::enter(NodeStatus status, std::string detail) {
+void FlowFold::set_status(NodeStatus status, std::string detail) {
   node().status = status;
   node().detail = std::move(detail);
   node().since_ms = fact_.at_ms;
 }
 
-void FlowFold::remove_elements(std::uint32_t i) {
-  NodeState& at = run_.nodes[i];
-  for (auto* places :
-       {&run_.ready, &run_.ready_own, &run_.in_flight, &run_.waiting, &run_.gated, &run_.met, &run_.to_cancel}) {
-    places->erase(i);
+void FlowFold::remove_from_indexes(std::uint32_t i) {
+  NodeState& state = run_.nodes[i];
+  for (auto* indexes : {&run_.ready, &run_.ready_internal, &run_.in_flight, &run_.waiting, &run_.gated, &run_.evaluable,
+                        &run_.pending_cancels}) {
+    indexes->erase(i);
   }
-  if (at.until_ms != 0) run_.timers.erase({at.until_ms, i});
-  if (at.child != 0) run_.awaited.erase({at.child, i});
-  for (const std::string& gate : at.gates) run_.awaited.erase({awaited_by(gate), i});
-  at.until_ms = 0;
-  at.gates.clear();
+  if (state.until_ms != 0) run_.timers.erase({state.until_ms, i});
+  if (state.child != 0) run_.awaited_flows.erase({state.child, i});
+  for (const std::string& gate : state.gates) run_.awaited_flows.erase({parse_flow_gate(gate), i});
+  state.until_ms = 0;
+  state.gates.clear();
 }
 
 void FlowFold::resolve_caller(std::uint32_t i) {
-  if (!run_.nodes[i].routes) return;
-  const std::uint32_t error_node = *planned(i).error_node;
-  if (--run_.nodes[error_node].callers_open == 0 && run_.uncalled.contains(error_node)) run_.met.insert(error_node);
+  if (!run_.nodes[i].routes_error) return;
+  const std::uint32_t error_node = *plan_node(i).error_node;
+  if (--run_.nodes[error_node].open_callers == 0 && run_.uncalled.contains(error_node))
+    run_.evaluable.insert(error_node);
 }
 
 void FlowFold::settle(std::uint32_t i) {
-  NodeState& at = run_.nodes[i];
-  remove_elements(i);
-  at.settled = fact_.revision;
+  NodeState& state = run_.nodes[i];
+  remove_from_indexes(i);
+  state.settled_revision = fact_.revision;
   if (run_.uncalled.erase(i) == 0) --run_.unsettled;
-  run_.to_resolve.erase(i);
-  if (planned(i).kind == NodeKind::each && at.detail != "ok") settle_absent(i, 0);
-  for (const std::uint32_t dependent : planned(i).dependents) {
-    NodeState& other = run_.nodes[dependent];
-    const bool last = --other.open_needs == 0;
-    if (last && !plan_.nodes[dependent].on_call && other.status == NodeStatus::pending) run_.met.insert(dependent);
+  run_.pending_resolutions.erase(i);
+  if (plan_node(i).kind == NodeKind::each && state.detail != "ok") settle_absent_elements(i, 0);
+  for (const std::uint32_t dependent : plan_node(i).dependents) {
+    NodeState& dependent_state = run_.nodes[dependent];
+    const bool is_last = --dependent_state.open_needs == 0;
+    if (is_last && !plan_.nodes[dependent].on_call && dependent_state.status == NodeStatus::pending)
+      run_.evaluable.insert(dependent);
   }
-  run_.to_resolve.insert(at.called_by.begin(), at.called_by.end());
-  at.called_by.clear();
+  run_.pending_resolutions.insert(state.called_by.begin(), state.called_by.end());
+  state.called_by.clear();
 }
 
 // Places without an element settle together with their node of kind each.
-void FlowFold::settle_absent(std::uint32_t each, std::uint32_t count) {
-  for (std::uint32_t i = each + 1 + count; i <= each + planned(each).places; ++i) {
-    NodeState& place = run_.nodes[i];
-    if (place.settled != 0 || place.status != NodeStatus::pending) continue;
-    place.status = NodeStatus::cancelled;
-    place.detail = "absent";
-    place.since_ms = fact_.at_ms;
-    place.values = {{"$status", place.detail}};
+void FlowFold::settle_absent_elements(std::uint32_t each, std::uint32_t count) {
+  for (std::uint32_t i = each + 1 + count; i <= each + plan_node(each).max_elements; ++i) {
+    NodeState& element = run_.nodes[i];
+    if (element.settled_revision != 0 || element.status != NodeStatus::pending) continue;
+    element.status = NodeStatus::cancelled;
+    element.detail = "absent";
+    element.since_ms = fact_.at_ms;
+    element.values = {{"$status", element.detail}};
     settle(i);
     resolve_caller(i);
   }
 }
 
-void FlowFold::reopen_absent(std::uint32_t each) {
-  for (std::uint32_t i = each + 1; i <= each + planned(each).places; ++i) {
-    if (run_.nodes[i].settled != 0 && run_.nodes[i].detail == "absent") reopen(i);
+void FlowFold::reopen_absent_elements(std::uint32_t each) {
+  for (std::uint32_t i = each + 1; i <= each + plan_node(each).max_elements; ++i) {
+    if (run_.nodes[i].settled_revision != 0 && run_.nodes[i].detail == "absent") reopen(i);
   }
 }
 
 void FlowFold::reopen(std::uint32_t i) {
-  const PlanNode& plan = planned(i);
-  NodeState& at = run_.nodes[i];
+  const PlanNode& plan = plan_node(i);
+  NodeState& state = run_.nodes[i];
   for (const std::uint32_t dependent : plan.dependents) {
-    if (run_.nodes[dependent].open_needs++ == 0 && !planned(dependent).on_call) run_.met.erase(dependent);
+    if (run_.nodes[dependent].open_needs++ == 0 && !plan_node(dependent).on_call) run_.evaluable.erase(dependent);
   }
-  if (at.routes) {
-    ++run_.nodes[*plan.error_node].callers_open;
-    if (run_.uncalled.contains(*plan.error_node)) run_.met.erase(*plan.error_node);
+  if (state.routes_error) {
+    ++run_.nodes[*plan.error_node].open_callers;
+    if (run_.uncalled.contains(*plan.error_node)) run_.evaluable.erase(*plan.error_node);
   }
-  at.status = NodeStatus::pending;
-  at.detail = plan.on_call ? "on_call" : "dependencies";
-  at.since_ms = fact_.at_ms;
-  at.error.clear();
-  at.values.clear();
-  at.approvers.clear();
-  at.settled = 0;
-  at.child = 0;
-  run_.result_bytes -= at.result_bytes;
-  at.result_bytes = 0;
+  state.status = NodeStatus::pending;
+  state.detail = plan.on_call ? "on_call" : "dependencies";
+  state.since_ms = fact_.at_ms;
+  state.error.clear();
+  state.values.clear();
+  state.approvers.clear();
+  state.settled_revision = 0;
+  state.child = 0;
+  run_.result_bytes -= state.result_bytes;
+  state.result_bytes = 0;
   if (plan.on_call) {
     run_.uncalled.insert(i);
-    if (at.callers > 0 && at.callers_open == 0) run_.met.insert(i);
+    if (state.callers > 0 && state.open_callers == 0) run_.evaluable.insert(i);
   } else {
     ++run_.unsettled;
-    if (at.open_needs == 0) run_.met.insert(i);
+    if (state.open_needs == 0) run_.evaluable.insert(i);
   }
 }
 
-void FlowFold::call(std::uint32_t on_call_node) {
+void FlowFold::call_node(std::uint32_t on_call_node) {
   if (run_.uncalled.erase(on_call_node) == 0) return;
   ++run_.unsettled;
   run_.nodes[on_call_node].detail = "dependencies";
   run_.nodes[on_call_node].since_ms = fact_.at_ms;
-  run_.met.insert(on_call_node);
+  run_.evaluable.insert(on_call_node);
 }
 
 void FlowFold::read_results() {
-  const auto found = more_.find("values");
-  if (found == more_.end() || !found->is_object()) return;
+  const auto found = details_.find("values");
+  if (found == details_.end() || !found->is_object()) return;
   for (const auto& item : found->items()) {
     if (item.value().is_string()) node().values[item.key()] = item.value().get<std::string>();
   }
@@ -317,7 +322,7 @@ namespace {
 
 constexpr std::size_t kMaxErrorBytes = 4096;
 
-std::vector<std::string> texts(const nlohmann::json& more, std::string_view name) {
+std::vector<std::string> get_texts(const nlohmann::json& more, std::string_view name) {
   std::vector<std::string> out;
   const auto found = more.find(name);
   if (found == more.end() || !found->is_array()) return out;
@@ -327,7 +332,7 @@ std::vector<std::string> texts(const nlohmann::json& more, std::string_view name
   return out;
 }
 
-std::vector<Id> ids(const nlohmann::json& more, std::string_view name) {
+std::vector<Id> get_ids(const nlohmann::json& more, std::string_view name) {
   std::vector<Id> out;
   const auto found = more.find(name);
   if (found == more.end() || !found->is_array()) return out;
@@ -339,218 +344,225 @@ std::vector<Id> ids(const nlohmann::json& more, std::string_view name) {
 
 // Returns the status after the end of a node that is in flight. A dispatched node passes through `running`, which only
 // readers see.
-std::optional<NodeStatus> end_of(NodeStatus from, NodeEvent event) {
+std::optional<NodeStatus> find_end_status(NodeStatus from, NodeEvent event) {
   if (from == NodeStatus::dispatched) from = *advance(from, NodeEvent::start);
   return advance(from, event);
 }
 
 }  // namespace
 
-FlowFold::Verdict FlowFold::node_gated() {
-  const auto gates = texts(more_, "gates");
-  if (!run_.met.contains(index()) || !called() || node().detail == "gate") return reject_fact();
+FlowFold::Rejection FlowFold::on_node_gated() {
+  const auto gates = get_texts(details_, "gates");
+  if (!run_.evaluable.contains(node_index()) || !is_called() || node().detail == "gate") return reject_fact();
   if (gates.empty()) return "names no gate";
-  enter(NodeStatus::pending, "gate");
-  run_.met.erase(index());
-  run_.gated.insert(index());
+  set_status(NodeStatus::pending, "gate");
+  run_.evaluable.erase(node_index());
+  run_.gated.insert(node_index());
   node().gates = gates;
-  node().approvers = ids(more_, "approvers");
-  node().until_ms = number("until");
-  if (node().until_ms != 0) run_.timers.emplace(node().until_ms, index());
+  node().approvers = get_ids(details_, "approvers");
+  node().until_ms = get_number("until");
+  if (node().until_ms != 0) run_.timers.emplace(node().until_ms, node_index());
   for (const std::string& gate : gates) {
-    if (const Id flow = awaited_by(gate)) run_.awaited.emplace(flow, index());
+    if (const Id flow = parse_flow_gate(gate)) run_.awaited_flows.emplace(flow, node_index());
   }
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::gate_opened() {
-  NodeState& at = node();
-  const std::string gate = text("gate");
-  const auto found = std::find(at.gates.begin(), at.gates.end(), gate);
-  if (found == at.gates.end()) return reject_fact();
-  at.gates.erase(std::remove(at.gates.begin(), at.gates.end(), gate), at.gates.end());
-  if (const Id flow = awaited_by(gate)) run_.awaited.erase({flow, index()});
-  if (!at.gates.empty()) return std::nullopt;
-  run_.gated.erase(index());
-  if (at.until_ms != 0) run_.timers.erase({at.until_ms, index()});
-  at.until_ms = 0;
-  run_.met.insert(index());
+FlowFold::Rejection FlowFold::on_gate_opened() {
+  NodeState& state = node();
+  const std::string gate = get_text("gate");
+  const auto found = std::find(state.gates.begin(), state.gates.end(), gate);
+  if (found == state.gates.end()) return reject_fact();
+  state.gates.erase(std::remove(state.gates.begin(), state.gates.end(), gate), state.gates.end());
+  if (const Id flow = parse_flow_gate(gate)) run_.awaited_flows.erase({flow, node_index()});
+  if (!state.gates.empty()) return std::nullopt;
+  run_.gated.erase(node_index());
+  if (state.until_ms != 0) run_.timers.erase({state.until_ms, node_index()});
+  state.until_ms = 0;
+  run_.evaluable.insert(node_index());
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::node_ready() {
-  const auto to = advance(node().status, NodeEvent::dependencies_met);
-  if (!to || !run_.met.contains(index()) || !called()) return reject_fact();
-  run_.met.erase(index());
-  enter(*to, "");
-  run_.ready.insert(index());
-  if (is_own(planned().kind)) run_.ready_own.insert(index());
+FlowFold::Rejection FlowFold::on_node_ready() {
+  const auto new_status = advance(node().status, NodeEvent::dependencies_met);
+  if (!new_status || !run_.evaluable.contains(node_index()) || !is_called()) return reject_fact();
+  run_.evaluable.erase(node_index());
+  set_status(*new_status, "");
+  run_.ready.insert(node_index());
+  if (is_run_by_flow(plan_node().kind)) run_.ready_internal.insert(node_index());
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::node_dispatched() {
-  NodeState& at = node();
-  if (planned().kind == NodeKind::each) return "is for a node that is only expanded";
-  if (at.status == NodeStatus::pending && (!run_.met.contains(index()) || !called())) return reject_fact();
-  const auto ready = at.status == NodeStatus::pending ? advance(at.status, NodeEvent::dependencies_met) : at.status;
-  const auto to = advance(*ready, NodeEvent::dispatch);
-  if (!to || run_.status != FlowStatus::started || (run_.stopping && !at.compensates)) return reject_fact();
-  const std::string as = text("as");
-  if (as != (planned().kind == NodeKind::job ? "queued" : to_string(planned().kind)))
+FlowFold::Rejection FlowFold::on_node_dispatched() {
+  NodeState& state = node();
+  if (plan_node().kind == NodeKind::each) return "is for a node that is only expanded";
+  if (state.status == NodeStatus::pending && (!run_.evaluable.contains(node_index()) || !is_called()))
+    return reject_fact();
+  const auto ready =
+      state.status == NodeStatus::pending ? advance(state.status, NodeEvent::dependencies_met) : state.status;
+  const auto new_status = advance(*ready, NodeEvent::dispatch);
+  if (!new_status || run_.status != FlowStatus::started || (run_.stopping && !state.is_compensation))
+    return reject_fact();
+  const std::string detail = get_text("as");
+  if (detail != (plan_node().kind == NodeKind::job ? "queued" : to_string(plan_node().kind)))
     return "is running as another kind of node";
-  remove_elements(index());
-  enter(*to, as);
-  ++at.runs;
-  run_.in_flight.insert(index());
-  if (is_own(planned().kind)) {
-    run_.waiting.insert(index());
-    at.until_ms = number("until");
-    if (at.until_ms != 0) run_.timers.emplace(at.until_ms, index());
-    at.approvers = ids(more_, "approvers");
+  remove_from_indexes(node_index());
+  set_status(*new_status, detail);
+  ++state.runs;
+  run_.in_flight.insert(node_index());
+  if (is_run_by_flow(plan_node().kind)) {
+    run_.waiting.insert(node_index());
+    state.until_ms = get_number("until");
+    if (state.until_ms != 0) run_.timers.emplace(state.until_ms, node_index());
+    state.approvers = get_ids(details_, "approvers");
   }
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::node_expanded() {
-  NodeState& at = node();
-  const std::uint64_t count = number("count");
-  const bool open = at.status == NodeStatus::pending ? run_.met.contains(index()) : at.status == NodeStatus::ready;
-  if (planned().kind != NodeKind::each || at.settled != 0 || !open || !called()) return reject_fact();
+FlowFold::Rejection FlowFold::on_node_expanded() {
+  NodeState& state = node();
+  const std::uint64_t count = get_number("count");
+  const bool is_evaluable =
+      state.status == NodeStatus::pending ? run_.evaluable.contains(node_index()) : state.status == NodeStatus::ready;
+  if (plan_node().kind != NodeKind::each || state.settled_revision != 0 || !is_evaluable || !is_called())
+    return reject_fact();
   if (run_.status != FlowStatus::started || run_.stopping) return reject_fact();
-  if (count > planned().places) return "has more elements than places";
-  enter(NodeStatus::completed, "ok");
-  ++at.runs;
-  at.error.clear();
-  at.values.clear();
+  if (count > plan_node().max_elements) return "has more elements than places";
+  set_status(NodeStatus::completed, "ok");
+  ++state.runs;
+  state.error.clear();
+  state.values.clear();
   read_results();
-  at.values["$status"] = "finished";
-  at.result_bytes = number("bytes");
-  run_.result_bytes += at.result_bytes;
-  settle_absent(index(), static_cast<std::uint32_t>(count));
-  settle(index());
-  resolve_caller(index());
+  state.values["$status"] = "finished";
+  state.result_bytes = get_number("bytes");
+  run_.result_bytes += state.result_bytes;
+  settle_absent_elements(node_index(), static_cast<std::uint32_t>(count));
+  settle(node_index());
+  resolve_caller(node_index());
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::child_started() {
-  const std::uint64_t flow = number("flow");
-  if (planned().kind != NodeKind::flow || node().status != NodeStatus::dispatched || node().child != 0) {
+FlowFold::Rejection FlowFold::on_child_started() {
+  const std::uint64_t flow = get_number("flow");
+  if (plan_node().kind != NodeKind::flow || node().status != NodeStatus::dispatched || node().child != 0) {
     return reject_fact();
   }
   if (flow == 0 || flow > UINT32_MAX) return "names no flow";
   node().child = static_cast<Id>(flow);
-  run_.awaited.emplace(node().child, index());
-  if (run_.cancelling && !node().compensates) run_.to_cancel.insert(index());
+  run_.awaited_flows.emplace(node().child, node_index());
+  if (run_.cancelling && !node().is_compensation) run_.pending_cancels.insert(node_index());
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::cancel_sent() {
-  if (run_.to_cancel.erase(index()) == 0) return reject_fact();
-  enter(node().status, "cancelling");
+FlowFold::Rejection FlowFold::on_cancel_sent() {
+  if (run_.pending_cancels.erase(node_index()) == 0) return reject_fact();
+  set_status(node().status, "cancelling");
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::node_completed() {
-  NodeState& at = node();
-  const std::string detail = text("detail");
-  if (at.settled != 0) return reject_fact();
+FlowFold::Rejection FlowFold::on_node_completed() {
+  NodeState& state = node();
+  const std::string detail = get_text("detail");
+  if (state.settled_revision != 0) return reject_fact();
   if (detail == "handled") {
-    if (!run_.to_resolve.contains(index())) return reject_fact();
-    enter(*advance(at.status, NodeEvent::handle), detail);
-    settle(index());
+    if (!run_.pending_resolutions.contains(node_index())) return reject_fact();
+    set_status(*advance(state.status, NodeEvent::handle), detail);
+    settle(node_index());
     return std::nullopt;
   }
   const bool continued = detail == "continued";
   if (!continued && detail != "ok") return "names no detail of a completed node";
-  const auto to = end_of(at.status, continued ? NodeEvent::fail : NodeEvent::complete);
-  if (!to || !called()) return reject_fact();
-  enter(continued ? *advance(*to, NodeEvent::handle) : *to, detail);
-  at.error = text("error");
-  at.values.clear();
+  const auto new_status = find_end_status(state.status, continued ? NodeEvent::fail : NodeEvent::complete);
+  if (!new_status || !is_called()) return reject_fact();
+  set_status(continued ? *advance(*new_status, NodeEvent::handle) : *new_status, detail);
+  state.error = get_text("error");
+  state.values.clear();
   read_results();
-  at.values["$status"] = continued ? "error" : "finished";
-  at.result_bytes = number("bytes");
-  run_.result_bytes += at.result_bytes;
-  settle(index());
-  resolve_caller(index());
-  if (!continued && planned().compensation && !at.compensates) run_.compensable.emplace_back(at.settled, index());
+  state.values["$status"] = continued ? "error" : "finished";
+  state.result_bytes = get_number("bytes");
+  run_.result_bytes += state.result_bytes;
+  settle(node_index());
+  resolve_caller(node_index());
+  if (!continued && plan_node().compensation && !state.is_compensation)
+    run_.compensable.emplace_back(state.settled_revision, node_index());
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::node_failed() {
-  NodeState& at = node();
-  const auto to = end_of(at.status, NodeEvent::fail);
-  if (!to || !called()) return reject_fact();
-  const std::string detail = text("detail");
-  const bool route = flag("routed");
-  if (route && !at.routes) return "is routed nowhere";
-  enter(*to, detail.empty() ? "error" : detail);
-  at.error = text("error");
-  at.values["$status"] = "error";
-  if (!route) {
-    settle(index());
-    resolve_caller(index());
-    if (!at.compensates) run_.failures.insert(index());
-    if (at.compensates && run_.error.size() < kMaxErrorBytes) {
-      run_.error += "; compensation " + planned().name + " failed: " + at.error.substr(0, 200);
+FlowFold::Rejection FlowFold::on_node_failed() {
+  NodeState& state = node();
+  const auto new_status = find_end_status(state.status, NodeEvent::fail);
+  if (!new_status || !is_called()) return reject_fact();
+  const std::string detail = get_text("detail");
+  const bool is_routed = get_flag("routed");
+  if (is_routed && !state.routes_error) return "is routed nowhere";
+  set_status(*new_status, detail.empty() ? "error" : detail);
+  state.error = get_text("error");
+  state.values["$status"] = "error";
+  if (!is_routed) {
+    settle(node_index());
+    resolve_caller(node_index());
+    if (!state.is_compensation) run_.failures.insert(node_index());
+    if (state.is_compensation && run_.error.size() < kMaxErrorBytes) {
+      run_.error += "; compensation " + plan_node().name + " failed: " + state.error.substr(0, 200);
     }
     return std::nullopt;
   }
-  remove_elements(index());
-  call(*planned().error_node);
-  resolve_caller(index());
-  NodeState& taker = run_.nodes[*planned().error_node];
-  if (taker.settled == 0) {
-    taker.called_by.push_back(index());
+  remove_from_indexes(node_index());
+  call_node(*plan_node().error_node);
+  resolve_caller(node_index());
+  NodeState& error_state = run_.nodes[*plan_node().error_node];
+  if (error_state.settled_revision == 0) {
+    error_state.called_by.push_back(node_index());
   } else {
-    run_.to_resolve.insert(index());
+    run_.pending_resolutions.insert(node_index());
   }
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::node_unhandled() {
-  if (!run_.to_resolve.contains(index())) return reject_fact();
-  settle(index());
-  run_.failures.insert(index());
+FlowFold::Rejection FlowFold::on_node_unhandled() {
+  if (!run_.pending_resolutions.contains(node_index())) return reject_fact();
+  settle(node_index());
+  run_.failures.insert(node_index());
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::node_cancelled() {
-  const auto to = advance(node().status, NodeEvent::cancel);
-  if (!to) return reject_fact();
-  const std::string detail = text("detail");
+FlowFold::Rejection FlowFold::on_node_cancelled() {
+  const auto new_status = advance(node().status, NodeEvent::cancel);
+  if (!new_status) return reject_fact();
+  const std::string detail = get_text("detail");
   if (detail != "cancelled" && detail != "skipped" && detail != "not_needed") return "names no reason";
-  enter(*to, detail);
-  node().error = text("error");
+  set_status(*new_status, detail);
+  node().error = get_text("error");
   node().values = {{"$status", detail}};
-  settle(index());
-  resolve_caller(index());
+  settle(node_index());
+  resolve_caller(node_index());
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::node_retried() {
-  const auto to = advance(node().status, NodeEvent::retry);
-  const std::uint32_t i = index();
-  if (!to || !run_.to_retry.contains(i) || node().settled == 0) return reject_fact();
-  run_.to_retry.erase(i);
+FlowFold::Rejection FlowFold::on_node_retried() {
+  const auto new_status = advance(node().status, NodeEvent::retry);
+  const std::uint32_t i = node_index();
+  if (!new_status || !run_.pending_retries.contains(i) || node().settled_revision == 0) return reject_fact();
+  run_.pending_retries.erase(i);
   run_.failures.erase(i);
   reopen(i);
-  if (planned().kind == NodeKind::each) reopen_absent(i);
+  if (plan_node().kind == NodeKind::each) reopen_absent_elements(i);
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::compensating() {
-  if (!run_.stopping || run_.compensable.empty() || run_.compensable.back().second != index()) return reject_fact();
+FlowFold::Rejection FlowFold::on_compensating() {
+  if (!run_.stopping || run_.compensable.empty() || run_.compensable.back().second != node_index())
+    return reject_fact();
   if (run_.unsettled != 0 || run_.status != FlowStatus::started) return reject_fact();
   run_.compensable.pop_back();
   node().compensated = true;
   run_.compensating = true;
-  const std::uint32_t by = *planned().compensation;
-  if (run_.uncalled.contains(by)) {
-    run_.nodes[by].compensates = true;
-    call(by);
+  const std::uint32_t compensation = *plan_node().compensation;
+  if (run_.uncalled.contains(compensation)) {
+    run_.nodes[compensation].is_compensation = true;
+    call_node(compensation);
   }
-  refresh_detail();
+  update_detail();
   return std::nullopt;
 }
 
@@ -566,146 +578,150 @@ bool is_outcome(std::string_view word) {
 
 }  // namespace
 
-std::string FlowFold::text(std::string_view name) const {
-  const auto found = more_.find(name);
-  return found != more_.end() && found->is_string() ? found->get<std::string>() : std::string();
+std::string FlowFold::get_text(std::string_view name) const {
+  const auto found = details_.find(name);
+  return found != details_.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
-std::uint64_t FlowFold::number(std::string_view name) const {
-  const auto found = more_.find(name);
-  return found != more_.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
+std::uint64_t FlowFold::get_number(std::string_view name) const {
+  const auto found = details_.find(name);
+  return found != details_.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
 }
-bool FlowFold::flag(std::string_view name) const {
-  const auto found = more_.find(name);
-  return found != more_.end() && found->is_boolean() && found->get<bool>();
+bool FlowFold::get_flag(std::string_view name) const {
+  const auto found = details_.find(name);
+  return found != details_.end() && found->is_boolean() && found->get<bool>();
 }
 
-FlowFold::Verdict FlowFold::apply() {
-  const FlowFoldHandler* row = fold_row(fact_.kind);
+FlowFold::Rejection FlowFold::apply() {
+  const FlowFoldHandler* row = find_fold_handler(fact_.kind);
   if (row == nullptr) return "is not a known kind of fact";
-  if (row->shape.of_node != fact_.node.has_value()) {
+  if (row->shape.has_node != fact_.node.has_value()) {
     return fact_.node ? "names a node" : "names no node";
   }
   if (fact_.node && *fact_.node >= plan_.nodes.size()) {
     return "names node " + std::to_string(*fact_.node) + " of " + std::to_string(plan_.nodes.size());
   }
-  more_ = nlohmann::json::object();
-  if (!fact_.more.empty()) {
-    auto parsed = parse_json(fact_.more, kMaxFactBytes);
+  details_ = nlohmann::json::object();
+  if (!fact_.data_json.empty()) {
+    auto parsed = parse_json(fact_.data_json, kMaxFactBytes);
     if (!parsed || !parsed->is_object()) return "carries no JSON object";
-    more_ = std::move(*parsed);
+    details_ = std::move(*parsed);
   }
   const bool after_end = fact_.kind == "control" || fact_.kind == "retried";
   if (is_terminal(run_.status) && !after_end) return reject_fact();
-  return (this->*row->step)();
+  return (this->*row->handler)();
 }
 
-FlowFold::Verdict FlowFold::reject_fact() const {
+FlowFold::Rejection FlowFold::reject_fact() const {
   if (!fact_.node) return "of a flow that is " + std::string(to_string(run_.status)) + ' ' + run_.detail;
-  const NodeState& at = run_.nodes[index()];
+  const NodeState& state = run_.nodes[node_index()];
   const std::string flow = is_terminal(run_.status) ? " in a flow that has ended" : "";
-  return "of node " + planned().name + ", which is " + std::string(to_string(at.status)) + ' ' + at.detail + flow;
+  return "of node " + plan_node().name + ", which is " + std::string(to_string(state.status)) + ' ' + state.detail +
+         flow;
 }
 
-FlowFold::Verdict FlowFold::started() {
-  const auto to = advance(run_.status, RunEvent::start);
-  if (!to || run_.stopping) return reject_fact();
-  run_.status = *to;
+FlowFold::Rejection FlowFold::on_started() {
+  const auto new_status = advance(run_.status, RunEvent::start);
+  if (!new_status || run_.stopping) return reject_fact();
+  run_.status = *new_status;
   run_.started_ms = fact_.at_ms;
-  run_.deadline_ms = number("deadline");
-  refresh_detail();
+  run_.deadline_ms = get_number("deadline");
+  update_detail();
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::control() {
-  if (const std::string key = text("key"); !key.empty()) run_.keys.emplace(key, text("digest"));
-  if (text("verb") == "signal" && !text("target").empty()) run_.signals[text("target")] = text("payload");
+FlowFold::Rejection FlowFold::on_control() {
+  if (const std::string key = get_text("key"); !key.empty()) run_.control_digests.emplace(key, get_text("digest"));
+  if (get_text("verb") == "signal" && !get_text("target").empty())
+    run_.signals[get_text("target")] = get_text("payload");
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::paused() {
+FlowFold::Rejection FlowFold::on_paused() {
   if (run_.status != FlowStatus::started || run_.paused || run_.cancelling) return reject_fact();
   run_.paused = true;
-  refresh_detail();
+  update_detail();
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::resumed() {
+FlowFold::Rejection FlowFold::on_resumed() {
   if (!run_.paused) return reject_fact();
   run_.paused = false;
-  refresh_detail();
+  update_detail();
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::stopping() {
-  const std::string outcome = text("outcome");
+FlowFold::Rejection FlowFold::on_stopping() {
+  const std::string outcome = get_text("outcome");
   if (!is_outcome(outcome)) return "names no outcome";
   const bool on_request = outcome == "cancelled" || outcome == "timeout";
   if (on_request ? run_.cancelling : run_.stopping || run_.status != FlowStatus::started) return reject_fact();
   run_.stopping = true;
   run_.outcome = outcome;
-  if (run_.error.empty()) run_.error = text("error");
+  if (run_.error.empty()) run_.error = get_text("error");
   if (on_request) {
     // A pause delays nodes that would start. Here only compensations start, and they were requested just now.
     run_.cancelling = true;
     run_.paused = false;
     for (const std::uint32_t i : run_.in_flight) {
-      const bool known =
-          !is_own(plan_.nodes[i].kind) && (plan_.nodes[i].kind == NodeKind::job || run_.nodes[i].child != 0);
-      if (known && !run_.nodes[i].compensates) run_.to_cancel.insert(i);
+      const bool can_cancel =
+          !is_run_by_flow(plan_.nodes[i].kind) && (plan_.nodes[i].kind == NodeKind::job || run_.nodes[i].child != 0);
+      if (can_cancel && !run_.nodes[i].is_compensation) run_.pending_cancels.insert(i);
     }
   }
-  refresh_detail();
+  update_detail();
   return std::nullopt;
 }
 
-FlowFold::Verdict FlowFold::retried() {
+FlowFold::Rejection FlowFold::on_retried() {
   const bool stopped = run_.stopping && (run_.outcome == "failed" || run_.outcome == "timeout");
-  const bool over = run_.status == FlowStatus::error;
-  if (!stopped || run_.compensating || (run_.cancelling && !over)) return reject_fact();
-  if (over) run_.status = *advance(run_.status, RunEvent::retry);
+  const bool has_ended = run_.status == FlowStatus::error;
+  if (!stopped || run_.compensating || (run_.cancelling && !has_ended)) return reject_fact();
+  if (has_ended) run_.status = *advance(run_.status, RunEvent::retry);
   collect_retries();
   run_.stopping = run_.cancelling = run_.paused = false;
   run_.outcome.clear();
   run_.error.clear();
   run_.ended_ms = 0;
-  run_.deadline_ms = number("deadline");
-  refresh_detail();
+  run_.deadline_ms = get_number("deadline");
+  update_detail();
   return std::nullopt;
 }
 
 // Collects nodes that failed or never ran, except nodes that were skipped by a decision that still holds.
 void FlowFold::collect_retries() {
-  std::vector<std::uint32_t> found;
-  const auto take = [&](std::uint32_t i) {
-    if (run_.to_retry.insert(i).second) found.push_back(i);
+  std::vector<std::uint32_t> added;
+  const auto add = [&](std::uint32_t i) {
+    if (run_.pending_retries.insert(i).second) added.push_back(i);
   };
   for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
     const NodeState& node = run_.nodes[i];
-    const bool failed = node.status == NodeStatus::failed && node.settled != 0;
-    const bool dropped = node.status == NodeStatus::cancelled && node.detail != "skipped" && node.detail != "absent";
+    const bool failed = node.status == NodeStatus::failed && node.settled_revision != 0;
+    const bool is_cancelled =
+        node.status == NodeStatus::cancelled && node.detail != "skipped" && node.detail != "absent";
     // An error node that can no longer be called follows its callers; see below.
-    if (failed || (dropped && !(plan_.nodes[i].on_call && node.callers > 0))) take(i);
+    if (failed || (is_cancelled && !(plan_.nodes[i].on_call && node.callers > 0))) add(i);
   }
-  while (!found.empty()) {
-    const std::uint32_t caller_index = found.back();
+  while (!added.empty()) {
+    const std::uint32_t caller_index = added.back();
     const PlanNode& caller = plan_.nodes[caller_index];
-    found.pop_back();
-    if (!run_.nodes[caller_index].routes) continue;
+    added.pop_back();
+    if (!run_.nodes[caller_index].routes_error) continue;
     const NodeState& error_node = run_.nodes[*caller.error_node];
-    if (error_node.status == NodeStatus::failed || error_node.status == NodeStatus::cancelled) take(*caller.error_node);
+    if (error_node.status == NodeStatus::failed || error_node.status == NodeStatus::cancelled) add(*caller.error_node);
   }
 }
 
-FlowFold::Verdict FlowFold::ended() {
-  const auto status = parse<FlowStatus>(text("status"));
+FlowFold::Rejection FlowFold::on_ended() {
+  const auto status = parse<FlowStatus>(get_text("status"));
   if (!status || !is_terminal(*status)) return "names no end";
-  const auto to = advance(run_.status, *status == FlowStatus::finished ? RunEvent::finish : RunEvent::fail);
-  if (!to) return reject_fact();
-  if (run_.unsettled != 0 || !run_.uncalled.empty() || !run_.to_retry.empty()) return "while nodes have not settled";
-  if ((*to == FlowStatus::error) != run_.stopping) return reject_fact();
-  run_.status = *to;
-  run_.detail = text("detail");
-  run_.error = text("error");
+  const auto new_status = advance(run_.status, *status == FlowStatus::finished ? RunEvent::finish : RunEvent::fail);
+  if (!new_status) return reject_fact();
+  if (run_.unsettled != 0 || !run_.uncalled.empty() || !run_.pending_retries.empty())
+    return "while nodes have not settled";
+  if ((*new_status == FlowStatus::error) != run_.stopping) return reject_fact();
+  run_.status = *new_status;
+  run_.detail = get_text("detail");
+  run_.error = get_text("error");
   run_.ended_ms = fact_.at_ms;
   return std::nullopt;
 }
@@ -720,97 +736,97 @@ using nlohmann::json;
 constexpr std::string_view kFormat = "run2";
 constexpr std::size_t kMaxCheckpointBytes = 256U << 20;
 
-bool untouched(const PlanNode& planned, const NodeState& node) {
+bool is_initial(const PlanNode& plan_node, const NodeState& node) {
   return node.status == NodeStatus::pending && node.runs == 0 && node.gates.empty() && node.since_ms == 0 &&
-         node.detail == (planned.on_call ? "on_call" : "dependencies");
+         node.detail == (plan_node.on_call ? "on_call" : "dependencies");
 }
 
-json node_json(const NodeState& node) {
+json node_to_json(const NodeState& node) {
   json out{{"s", to_string(node.status)}, {"d", node.detail}, {"t", node.since_ms}};
   if (!node.error.empty()) out["e"] = node.error;
   if (node.runs != 0) out["r"] = node.runs;
   if (node.until_ms != 0) out["u"] = node.until_ms;
-  if (node.settled != 0) out["z"] = node.settled;
+  if (node.settled_revision != 0) out["z"] = node.settled_revision;
   if (!node.gates.empty()) out["g"] = node.gates;
   if (!node.values.empty()) out["v"] = node.values;
   if (node.child != 0) out["c"] = node.child;
   if (!node.approvers.empty()) out["a"] = node.approvers;
   if (node.result_bytes != 0) out["b"] = node.result_bytes;
-  if (node.compensates) out["x"] = true;
+  if (node.is_compensation) out["x"] = true;
   if (node.compensated) out["y"] = true;
   return out;
 }
 
 // Reads a value of the right type. Otherwise `to` is unchanged and `ok` is false.
 template <class T>
-void take(const json& from, const char* name, T& to, bool& ok) {
-  const auto found = from.find(name);
-  if (found == from.end()) return;
+void read_field(const json& object, const char* name, T& out, bool& ok) {
+  const auto found = object.find(name);
+  if (found == object.end()) return;
   try {
     const bool fits = !std::is_unsigned_v<T> || std::is_same_v<T, bool> || found->is_number_unsigned();
     if (!fits) ok = false;
-    if (fits) found->get_to(to);
+    if (fits) found->get_to(out);
   } catch (const json::exception&) {
     ok = false;
   }
 }
 
-bool possible(const PlanNode& planned, const NodeState& node, std::uint64_t revision) {
-  const bool routed = node.status == NodeStatus::failed && node.settled == 0;
-  const bool over = is_terminal(node.status);
-  const bool took_over = node.status == NodeStatus::completed && node.detail == "handled";
-  if ((routed || took_over) && (planned.on_error != OnError::route || !planned.error_node)) return false;
-  if (node.status == NodeStatus::running || (!routed && over != (node.settled != 0))) return false;
-  if (node.settled > revision || (over && (node.until_ms != 0 || !node.gates.empty()))) return false;
+bool is_valid_state(const PlanNode& plan_node, const NodeState& node, std::uint64_t revision) {
+  const bool routed = node.status == NodeStatus::failed && node.settled_revision == 0;
+  const bool has_ended = is_terminal(node.status);
+  const bool was_handled = node.status == NodeStatus::completed && node.detail == "handled";
+  if ((routed || was_handled) && (plan_node.on_error != OnError::route || !plan_node.error_node)) return false;
+  if (node.status == NodeStatus::running || (!routed && has_ended != (node.settled_revision != 0))) return false;
+  if (node.settled_revision > revision || (has_ended && (node.until_ms != 0 || !node.gates.empty()))) return false;
   return node.gates.empty() || node.status == NodeStatus::pending;
 }
 
-bool node_of(const json& from, const PlanNode& planned, std::uint64_t revision, NodeState& node) {
-  bool ok = from.is_object();
+bool parse_node_state(const json& object, const PlanNode& plan_node, std::uint64_t revision, NodeState& node) {
+  bool ok = object.is_object();
   if (!ok) return false;
   std::string status;
-  take(from, "s", status, ok);
-  take(from, "d", node.detail, ok);
-  take(from, "t", node.since_ms, ok);
-  take(from, "e", node.error, ok);
-  take(from, "r", node.runs, ok);
-  take(from, "u", node.until_ms, ok);
-  take(from, "z", node.settled, ok);
-  take(from, "g", node.gates, ok);
-  take(from, "v", node.values, ok);
-  take(from, "c", node.child, ok);
-  take(from, "a", node.approvers, ok);
-  take(from, "b", node.result_bytes, ok);
-  take(from, "x", node.compensates, ok);
-  take(from, "y", node.compensated, ok);
-  const auto word = parse<NodeStatus>(status);
-  if (!ok || !word) return false;
-  node.status = *word;
-  return possible(planned, node, revision);
+  read_field(object, "s", status, ok);
+  read_field(object, "d", node.detail, ok);
+  read_field(object, "t", node.since_ms, ok);
+  read_field(object, "e", node.error, ok);
+  read_field(object, "r", node.runs, ok);
+  read_field(object, "u", node.until_ms, ok);
+  read_field(object, "z", node.settled_revision, ok);
+  read_field(object, "g", node.gates, ok);
+  read_field(object, "v", node.values, ok);
+  read_field(object, "c", node.child, ok);
+  read_field(object, "a", node.approvers, ok);
+  read_field(object, "b", node.result_bytes, ok);
+  read_field(object, "x", node.is_compensation, ok);
+  read_field(object, "y", node.compensated, ok);
+  const auto parsed_status = parse<NodeStatus>(status);
+  if (!ok || !parsed_status) return false;
+  node.status = *parsed_status;
+  return is_valid_state(plan_node, node, revision);
 }
 
-bool flow_of(const json& from, RunState& run) {
+bool parse_run_fields(const json& object, RunState& run) {
   bool ok = true;
   std::string status;
-  take(from, "revision", run.revision, ok);
-  take(from, "status", status, ok);
-  take(from, "detail", run.detail, ok);
-  take(from, "error", run.error, ok);
-  take(from, "paused", run.paused, ok);
-  take(from, "stopping", run.stopping, ok);
-  take(from, "cancelling", run.cancelling, ok);
-  take(from, "compensating", run.compensating, ok);
-  take(from, "outcome", run.outcome, ok);
-  take(from, "started", run.started_ms, ok);
-  take(from, "ended", run.ended_ms, ok);
-  take(from, "deadline", run.deadline_ms, ok);
-  take(from, "to_retry", run.to_retry, ok);
-  take(from, "keys", run.keys, ok);
-  take(from, "signals", run.signals, ok);
-  take(from, "anomalies", run.anomalies, ok);
-  const auto word = parse<FlowStatus>(status);
-  if (word) run.status = *word;
-  return ok && word;
+  read_field(object, "revision", run.revision, ok);
+  read_field(object, "status", status, ok);
+  read_field(object, "detail", run.detail, ok);
+  read_field(object, "error", run.error, ok);
+  read_field(object, "paused", run.paused, ok);
+  read_field(object, "stopping", run.stopping, ok);
+  read_field(object, "cancelling", run.cancelling, ok);
+  read_field(object, "compensating", run.compensating, ok);
+  read_field(object, "outcome", run.outcome, ok);
+  read_field(object, "started", run.started_ms, ok);
+  read_field(object, "ended", run.ended_ms, ok);
+  read_field(object, "deadline", run.deadline_ms, ok);
+  read_field(object, "to_retry", run.pending_retries, ok);
+  read_field(object, "keys", run.control_digests, ok);
+  read_field(object, "signals", run.signals, ok);
+  read_field(object, "anomalies", run.anomalies, ok);
+  const auto parsed_status = parse<FlowStatus>(status);
+  if (parsed_status) run.status = *parsed_status;
+  return ok && parsed_status;
 }
 
 }  // namespace
@@ -829,13 +845,13 @@ std::string checkpoint(const FlowPlan& plan, const RunState& run) {
            {"started", run.started_ms},
            {"ended", run.ended_ms},
            {"deadline", run.deadline_ms},
-           {"to_retry", run.to_retry},
-           {"keys", run.keys},
+           {"to_retry", run.pending_retries},
+           {"keys", run.control_digests},
            {"signals", run.signals},
            {"anomalies", run.anomalies}};
   json nodes = json::array();
   for (std::size_t i = 0; i < run.nodes.size(); ++i) {
-    nodes.push_back(untouched(plan.nodes[i], run.nodes[i]) ? json(0) : node_json(run.nodes[i]));
+    nodes.push_back(is_initial(plan.nodes[i], run.nodes[i]) ? json(0) : node_to_json(run.nodes[i]));
   }
   out["nodes"] = std::move(nodes);
   const std::string text = dump_json(out);
@@ -843,10 +859,10 @@ std::string checkpoint(const FlowPlan& plan, const RunState& run) {
 }
 
 std::optional<RunState> restore(const FlowPlan& plan, std::string_view text) {
-  const std::size_t head = kFormat.size() + 66;
-  if (text.size() < head || text.size() > kMaxCheckpointBytes || text.substr(0, kFormat.size()) != kFormat)
+  const std::size_t header_bytes = kFormat.size() + 66;
+  if (text.size() < header_bytes || text.size() > kMaxCheckpointBytes || text.substr(0, kFormat.size()) != kFormat)
     return std::nullopt;
-  const std::string_view body = text.substr(head);
+  const std::string_view body = text.substr(header_bytes);
   if (text.substr(kFormat.size(), 66) != ' ' + sha256_hex(body) + ' ') return std::nullopt;
   // The digest shows that this code wrote the checkpoint, so positions of parse errors are not needed.
   const json parsed = json::parse(body, nullptr, false);
@@ -856,22 +872,22 @@ std::optional<RunState> restore(const FlowPlan& plan, std::string_view text) {
   const auto nodes = parsed.find("nodes");
   if (nodes == parsed.end() || !nodes->is_array() || nodes->size() != plan.nodes.size()) return std::nullopt;
   RunState run;
-  if (!flow_of(parsed, run)) return std::nullopt;
-  if (!run.to_retry.empty() && *run.to_retry.rbegin() >= plan.nodes.size()) return std::nullopt;
+  if (!parse_run_fields(parsed, run)) return std::nullopt;
+  if (!run.pending_retries.empty() && *run.pending_retries.rbegin() >= plan.nodes.size()) return std::nullopt;
   run.nodes.resize(plan.nodes.size());
   for (std::size_t i = 0; i < plan.nodes.size(); ++i) {
     run.nodes[i].detail = plan.nodes[i].on_call ? "on_call" : "dependencies";
     const json& each = (*nodes)[i];
-    if (each != 0 && !node_of(each, plan.nodes[i], run.revision, run.nodes[i])) return std::nullopt;
+    if (each != 0 && !parse_node_state(each, plan.nodes[i], run.revision, run.nodes[i])) return std::nullopt;
   }
-  index_run(plan, run);
+  rebuild_indexes(plan, run);
   return run;
 }
 
 namespace {
 
 template <class Numbers>
-void put_numbers(std::ostream& out, const char* name, const Numbers& numbers) {
+void print_numbers(std::ostream& out, const char* name, const Numbers& numbers) {
   out << name << ':';
   for (const auto& each : numbers) {
     if constexpr (requires { each.first; }) {
@@ -883,12 +899,12 @@ void put_numbers(std::ostream& out, const char* name, const Numbers& numbers) {
   out << '\n';
 }
 
-void put_node(std::ostream& out, const PlanNode& planned, const NodeState& node) {
-  out << "node " << planned.name << ": " << to_string(node.status) << ' ' << node.detail << " error=" << node.error
+void print_node_state(std::ostream& out, const PlanNode& plan_node, const NodeState& node) {
+  out << "node " << plan_node.name << ": " << to_string(node.status) << ' ' << node.detail << " error=" << node.error
       << " open_needs=" << node.open_needs << " runs=" << node.runs << " until=" << node.until_ms
-      << " settled=" << node.settled << " child=" << node.child << " bytes=" << node.result_bytes
-      << " compensates=" << node.compensates << " compensated=" << node.compensated << " routes=" << node.routes
-      << " callers=" << node.callers_open << '/' << node.callers;
+      << " settled=" << node.settled_revision << " child=" << node.child << " bytes=" << node.result_bytes
+      << " compensates=" << node.is_compensation << " compensated=" << node.compensated
+      << " routes=" << node.routes_error << " callers=" << node.open_callers << '/' << node.callers;
   for (const auto& [key, value] : node.values) out << ' ' << key << '=' << value;
   for (const std::string& gate : node.gates) out << " gate=" << gate;
   for (const Id approver : node.approvers) out << " approver=" << approver;
@@ -906,24 +922,24 @@ std::string describe(const FlowPlan& plan, const RunState& run) {
       << " paused=" << run.paused << " stopping=" << run.stopping << " cancelling=" << run.cancelling
       << " compensating=" << run.compensating << " outcome=" << run.outcome << " deadline=" << run.deadline_ms
       << " unsettled=" << run.unsettled << " bytes=" << run.result_bytes << "\nerror: " << run.error << '\n';
-  for (std::size_t i = 0; i < run.nodes.size(); ++i) put_node(out, plan.nodes[i], run.nodes[i]);
-  put_numbers(out, "ready", run.ready);
-  put_numbers(out, "ready_own", run.ready_own);
-  put_numbers(out, "in_flight", run.in_flight);
-  put_numbers(out, "waiting", run.waiting);
-  put_numbers(out, "timers", run.timers);
-  put_numbers(out, "gated", run.gated);
-  put_numbers(out, "compensable", run.compensable);
-  put_numbers(out, "met", run.met);
-  put_numbers(out, "uncalled", run.uncalled);
-  put_numbers(out, "to_cancel", run.to_cancel);
-  put_numbers(out, "to_retry", run.to_retry);
-  put_numbers(out, "to_resolve", run.to_resolve);
-  put_numbers(out, "failures", run.failures);
-  put_numbers(out, "awaited", run.awaited);
-  put_numbers(out, "keys", run.keys);
-  put_numbers(out, "signals", run.signals);
-  put_numbers(out, "anomalies", run.anomalies);
+  for (std::size_t i = 0; i < run.nodes.size(); ++i) print_node_state(out, plan.nodes[i], run.nodes[i]);
+  print_numbers(out, "ready", run.ready);
+  print_numbers(out, "ready_own", run.ready_internal);
+  print_numbers(out, "in_flight", run.in_flight);
+  print_numbers(out, "waiting", run.waiting);
+  print_numbers(out, "timers", run.timers);
+  print_numbers(out, "gated", run.gated);
+  print_numbers(out, "compensable", run.compensable);
+  print_numbers(out, "met", run.evaluable);
+  print_numbers(out, "uncalled", run.uncalled);
+  print_numbers(out, "to_cancel", run.pending_cancels);
+  print_numbers(out, "to_retry", run.pending_retries);
+  print_numbers(out, "to_resolve", run.pending_resolutions);
+  print_numbers(out, "failures", run.failures);
+  print_numbers(out, "awaited", run.awaited_flows);
+  print_numbers(out, "keys", run.control_digests);
+  print_numbers(out, "signals", run.signals);
+  print_numbers(out, "anomalies", run.anomalies);
   return out.str();
 }
 

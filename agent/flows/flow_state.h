@@ -9,7 +9,7 @@
 //   failed     the job's detail; rejected, timeout, flow_failed, dependency_failed. Not settled while its error node
 //              runs
 //   cancelled  cancelled | skipped (a condition does not hold, or all its needs were skipped) | not_needed |
-//              absent (a place of an `each` without an element: the run does not have this node)
+//              absent (an element node without an element: the run does not have this node)
 // Status of the flow:
 //   dispatched new --start--> started running | paused | stopping (a failure: running nodes may end, no node starts) |
 //   cancelling | compensating --> finished ok | error failed, cancelled, timeout, result_too_large
@@ -37,22 +37,22 @@ struct NodeState {
   std::string error;             // one line, if failed or skipped
   std::uint32_t open_needs = 0;  // number of needs that have not settled
   std::uint32_t runs = 0;        // number of dispatches
-  std::uint64_t since_ms = 0;    // when it entered this status and detail
+  std::uint64_t since_ms = 0;    // time at which the node got this status and detail
   std::uint64_t until_ms = 0;    // wait: end; approval, pause, gate: time limit; 0: no limit
-  // Revision of the fact that settled it, which gives the order of completion; 0: not settled.
-  std::uint64_t settled = 0;
+  // Revision of the fact that settled the node, which gives the order of completion; 0: not settled.
+  std::uint64_t settled_revision = 0;
   std::vector<std::string> gates;  // gates that are not met yet
   TextMap values;                  // values of the keys that conditions watch, and $status
   Id child = 0;                    // for kind flow, once the child was started
   // The approvers as they were when the approval or gate was reached.
   std::vector<Id> approvers;
   std::uint64_t result_bytes = 0;  // size of its job's result
-  bool compensates = false;        // called as a compensation
+  bool is_compensation = false;    // called as a compensation
   bool compensated = false;        // its compensation was called
-  bool routes = false;             // its failure calls its error node
-  // For an error node: the number of nodes that can route to it, the number of those that still may, and the nodes that
-  // have routed to it and wait for its end.
-  std::uint32_t callers = 0, callers_open = 0;
+  bool routes_error = false;       // its failure calls its error node
+  // For an error node: the number of nodes that can route a failure to it, how many of these nodes have not ended yet,
+  // and the nodes that have routed a failure to it and wait for its end.
+  std::uint32_t callers = 0, open_callers = 0;
   std::vector<std::uint32_t> called_by;
 };
 
@@ -78,29 +78,29 @@ struct RunState {
   std::set<std::uint32_t> gated;                             // pending, waiting for gates
   // (settled, node): completed nodes with a compensation.
   std::vector<std::pair<std::uint64_t, std::uint32_t>> compensable;
-  std::uint32_t unsettled = 0;              // number of nodes that are neither settled nor on call
-  std::map<std::string, std::string> keys;  // idempotency key of a control -> digest of the control
+  std::uint32_t unsettled = 0;                         // number of nodes that are neither settled nor on call
+  std::map<std::string, std::string> control_digests;  // by the idempotency key of the control
   // Received signals, with the last payload (JSON or empty). A received signal keeps every gate signal:NAME open.
   std::map<std::string, std::string> signals;
   std::uint64_t result_bytes = 0;  // size of the results of all nodes
   // Indexes of pending work, so that an event does not need a scan of the whole flow.
-  std::set<std::uint32_t> met;                     // pending, and all needs have settled: to be evaluated
-  std::set<std::uint32_t> ready_own;               // ready, and need no slot: log, wait, pause, approval
-  std::set<std::uint32_t> waiting;                 // in flight without a job or child: wait, pause, approval
-  std::set<std::uint32_t> uncalled;                // on call, not called, not settled
-  std::set<std::uint32_t> to_cancel;               // in flight; their end is to be requested
-  std::set<std::uint32_t> to_retry;                // to be reset before any other action
-  std::set<std::uint32_t> to_resolve;              // failed and routed to an error node that has settled
-  std::set<std::uint32_t> failures;                // failed without an error node that handles it: stop the flow
-  std::set<std::pair<Id, std::uint32_t>> awaited;  // children in flight, and flows that gates wait for
-  std::vector<std::string> anomalies;              // invalid facts: one line each, at most 100
+  std::set<std::uint32_t> evaluable;                     // pending, and all needs have settled
+  std::set<std::uint32_t> ready_internal;                // ready, and need no slot: log, wait, pause, approval
+  std::set<std::uint32_t> waiting;                       // in flight without a job or child: wait, pause, approval
+  std::set<std::uint32_t> uncalled;                      // on call, not called, not settled
+  std::set<std::uint32_t> pending_cancels;               // in flight; their end is to be requested
+  std::set<std::uint32_t> pending_retries;               // to be reset before any other action
+  std::set<std::uint32_t> pending_resolutions;           // failed and routed to an error node that has settled
+  std::set<std::uint32_t> failures;                      // failed without an error node that handles it: stop the flow
+  std::set<std::pair<Id, std::uint32_t>> awaited_flows;  // children in flight, and flows that gates wait for
+  std::vector<std::string> anomalies;                    // invalid facts: one line each, at most 100
 };
 
 // Returns whether the run does not have this node, or does not have it yet.
 bool has_not_started(const FlowPlan&, const RunState&, std::uint32_t node);
 // Returns the elements of a node of kind each as JSON texts, from its literal list or from its source's result. Error
 // invalid: names the reason why there are none.
-Result<std::vector<std::string>> elements_of(const FlowPlan&, const RunState&, std::uint32_t node);
+Result<std::vector<std::string>> get_elements(const FlowPlan&, const RunState&, std::uint32_t node);
 
 // Returns the state before the first fact.
 RunState initial_state(const FlowPlan&);
@@ -113,14 +113,14 @@ void fold(const FlowPlan&, RunState&, const RunFact&);
 std::string checkpoint(const FlowPlan&, const RunState&);
 std::optional<RunState> restore(const FlowPlan&, std::string_view);
 
-// Returns the state as text for tests and verify, independent of how it was reached: a different line names the
-// difference. Omits since_ms, started_ms and ended_ms, which come from the store's clock and do not affect decisions.
+// Returns the state as text for tests and verify. Equal states have equal texts, whether they were folded or restored.
+// Omits since_ms, started_ms and ended_ms, which come from the store's clock and do not affect decisions.
 std::string describe(const FlowPlan&, const RunState&);
 
 // The kinds of facts, and the fields of each in `more`. The manual repeats this table.
 struct RunFactShape {
-  std::string_view kind, carries, meaning;
-  bool of_node = false;
+  std::string_view kind, fields, meaning;
+  bool has_node = false;
 };
 std::vector<RunFactShape> run_fact_shapes();
 

@@ -12,9 +12,9 @@ using nlohmann::json;
 namespace {
 
 // Restores the spellings of a file in its definition of a flow. Paths are those of YamlText.
-class SpellingKeeper {
+class SpellingRestorer {
  public:
-  explicit SpellingKeeper(const std::map<std::string, std::string>& spellings) : spellings_(spellings) {}
+  explicit SpellingRestorer(const std::map<std::string, std::string>& spellings) : spellings_(spellings) {}
 
   void restore_flow(json& flow, const std::string& prefix) const {
     if (!flow.is_object()) return;
@@ -52,7 +52,8 @@ class SpellingKeeper {
 
   void restore_numbers(json& value, const std::string& path) const {
     if (value.is_number()) restore(value, path);
-    for_each_child(value, path, [this](json& below, const std::string& at) { restore_numbers(below, at); });
+    for_each_child(value, path,
+                   [this](json& child, const std::string& child_path) { restore_numbers(child, child_path); });
   }
 
   void restore(json& value, const std::string& path) const {
@@ -65,15 +66,15 @@ class SpellingKeeper {
 
 }  // namespace
 
-Result<json> flow_yaml_to_json(std::string_view text, YamlText& places) {
-  MJ_TRY(definition, yaml_to_json(text, kMaxDefinitionBytes, places));
-  if (!places.spellings.empty()) SpellingKeeper(places.spellings).restore_flow(definition, "");
+Result<json> flow_yaml_to_json(std::string_view text, YamlText& yaml) {
+  MJ_TRY(definition, yaml_to_json(text, kMaxDefinitionBytes, yaml));
+  if (!yaml.spellings.empty()) SpellingRestorer(yaml.spellings).restore_flow(definition, "");
   return std::move(definition);
 }
 
-void locate(const YamlText& text, PlanProblem& problem) {
+void set_position(const YamlText& text, PlanProblem& problem) {
   for (std::string path = problem.path; problem.line == 0 && !path.empty();) {
-    if (const auto found = text.places.find(path); found != text.places.end())
+    if (const auto found = text.positions.find(path); found != text.positions.end())
       std::tie(problem.line, problem.column) = found->second;
     const auto end = path.find_last_of(".[");
     path.resize(end == std::string::npos ? 0 : end);

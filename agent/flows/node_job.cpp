@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 // Returns the `script` field of a node that the flow executes itself, such as an approval or a wait.
-std::string script_of(const PlanNode& node) {
+std::string make_script(const PlanNode& node) {
   switch (node.kind) {
     case NodeKind::job:
       return node.job.script;
@@ -32,10 +32,10 @@ std::string script_of(const PlanNode& node) {
 
 // Returns the nodes whose results a node reads: the nodes that it needs, and for an error node or compensation also the
 // node that it handles or compensates.
-std::vector<std::uint32_t> read_by(const FlowPlan& plan, std::uint32_t node) {
-  const std::uint32_t written =
-      plan.nodes[node].each.value_or(node);  // An element of `each` reads the nodes that its node needs.
-  std::vector<std::uint32_t> nodes = plan.nodes[written].needs;
+std::vector<std::uint32_t> find_result_nodes(const FlowPlan& plan, std::uint32_t node) {
+  const std::uint32_t defined_node =
+      plan.nodes[node].each_node.value_or(node);  // An element of `each` reads the nodes that its node needs.
+  std::vector<std::uint32_t> nodes = plan.nodes[defined_node].needs;
   for (std::uint32_t i = 0; plan.nodes[node].on_call && i < plan.nodes.size(); ++i) {
     if (plan.nodes[i].error_node == node || plan.nodes[i].compensation == node) nodes.push_back(i);
   }
@@ -48,53 +48,54 @@ struct ResultSources {
   std::vector<Id> jobs;
   std::map<std::string, std::vector<Id>> joins;
 };
-ResultSources readings_of(const LoadedRun& run, std::uint32_t node) {
+ResultSources find_result_sources(const LoadedRun& run, std::uint32_t node) {
   ResultSources out;
-  for (const std::uint32_t i : read_by(*run.plan, node)) {
-    const PlanNode& planned = run.plan->nodes[i];
-    if (planned.kind == NodeKind::each) {
-      out.joins[planned.name];
+  for (const std::uint32_t i : find_result_nodes(*run.plan, node)) {
+    const PlanNode& plan_node = run.plan->nodes[i];
+    if (plan_node.kind == NodeKind::each) {
+      out.joins[plan_node.name];
     } else if (!has_not_started(*run.plan, run.state, i)) {
       out.jobs.push_back(run.record.jobs.at(i));
-      if (planned.each) out.joins[run.plan->nodes[*planned.each].name].push_back(out.jobs.back());
+      if (plan_node.each_node) out.joins[run.plan->nodes[*plan_node.each_node].name].push_back(out.jobs.back());
     }
   }
   return out;
 }
 
 // Returns the wanted artifacts. "parts" and "parts/app" mean the artifacts of all elements of a node of kind `each`.
-std::vector<std::string> wanted_of(const LoadedRun& run, std::uint32_t node) {
-  std::vector<std::string> wanted;
-  for (const std::string& each : run.plan->job_at(node).inputs) {
-    const std::size_t slash = std::min(each.find('/'), each.size());
-    const auto of = run.plan->find(each.substr(0, slash));
-    if (!of || run.plan->nodes[*of].kind != NodeKind::each) {
-      wanted.push_back(each);
+std::vector<std::string> resolve_inputs(const LoadedRun& run, std::uint32_t node) {
+  std::vector<std::string> inputs;
+  for (const std::string& input : run.plan->job_at(node).inputs) {
+    const std::size_t slash = std::min(input.find('/'), input.size());
+    const auto source = run.plan->find(input.substr(0, slash));
+    if (!source || run.plan->nodes[*source].kind != NodeKind::each) {
+      inputs.push_back(input);
       continue;
     }
-    for (std::uint32_t i = *of + 1; i <= *of + run.plan->nodes[*of].places; ++i) {
-      const bool left_some = run.state.nodes[i].status == NodeStatus::completed && run.state.nodes[i].detail == "ok";
-      if (left_some) wanted.push_back(run.plan->nodes[i].name + each.substr(slash));
+    for (std::uint32_t i = *source + 1; i <= *source + run.plan->nodes[*source].max_elements; ++i) {
+      const bool has_artifacts =
+          run.state.nodes[i].status == NodeStatus::completed && run.state.nodes[i].detail == "ok";
+      if (has_artifacts) inputs.push_back(run.plan->nodes[i].name + input.substr(slash));
     }
   }
-  return wanted;
+  return inputs;
 }
 
-json signals_of(const LoadedRun& run, std::uint32_t node) {
+json collect_signals(const LoadedRun& run, std::uint32_t node) {
   json signals = json::object();
-  for (const std::string& gate : run.plan->nodes[run.plan->nodes[node].each.value_or(node)].gates) {
+  for (const std::string& gate : run.plan->nodes[run.plan->nodes[node].each_node.value_or(node)].gates) {
     if (!gate.starts_with("signal:")) continue;
-    const auto came = run.state.signals.find(gate.substr(7));
-    if (came == run.state.signals.end()) continue;
-    const auto payload = parse_json(came->second.empty() ? "null" : came->second);
-    signals[came->first] = payload ? *payload : json();
+    const auto received = run.state.signals.find(gate.substr(7));
+    if (received == run.state.signals.end()) continue;
+    const auto payload = parse_json(received->second.empty() ? "null" : received->second);
+    signals[received->first] = payload ? *payload : json();
   }
   return signals;
 }
 
 }  // namespace
 
-Job job_of(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
+Job make_node_job(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
   const PlanNode& node = plan.nodes.at(index);
   Job job;
   if (node.kind == NodeKind::job) {
@@ -102,7 +103,7 @@ Job job_of(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
     job.env_vars.insert(flow.env_vars.begin(), flow.env_vars.end());  // Variables of the job take precedence.
   } else {
     job.script_type = to_string(node.kind);
-    job.script = script_of(node);
+    job.script = make_script(node);
   }
   job.id = flow.jobs.at(index);
   job.caller_id = flow.caller_id;
@@ -110,46 +111,47 @@ Job job_of(const Flow& flow, const FlowPlan& plan, std::uint32_t index) {
   job.flow_id = flow.id;
   job.name = node.name;
   job.dependends.clear();
-  for (const std::uint32_t i : read_by(plan, index)) {
-    if (!plan.nodes[i].each) job.dependends.push_back(flow.jobs.at(i));
+  for (const std::uint32_t i : find_result_nodes(plan, index)) {
+    if (!plan.nodes[i].each_node) job.dependends.push_back(flow.jobs.at(i));
   }
   if (!node.supervisor_url.empty()) job.unknown.emplace_back("supervisor_url", node.supervisor_url);
   return job;
 }
 
-const std::vector<std::string>& DispatchFieldBuilder::elements(std::uint32_t each) {
-  const auto known = elements_.find(each);
-  if (known != elements_.end()) return known->second;
-  return elements_[each] = elements_of(*run_.plan, run_.state, each).value_or(std::vector<std::string>());
+const std::vector<std::string>& DispatchFieldBuilder::get_cached_elements(std::uint32_t each) {
+  const auto cached = elements_.find(each);
+  if (cached != elements_.end()) return cached->second;
+  return elements_[each] = get_elements(*run_.plan, run_.state, each).value_or(std::vector<std::string>());
 }
 
-FlowDispatch DispatchFieldBuilder::of(std::uint32_t node) {
+FlowDispatch DispatchFieldBuilder::build(std::uint32_t node) {
   const FlowPlan& plan = *run_.plan;
-  const PlanNode& planned = plan.nodes[node];
+  const PlanNode& plan_node = plan.nodes[node];
   FlowDispatch dispatch{node_job_key(run_, node), {}, {}};
-  if (planned.each) dispatch.plant = job_of(run_.record, plan, node);
+  if (plan_node.each_node) dispatch.new_node_job = make_node_job(run_.record, plan, node);
   // The records of jobs that were created before their flow do not have the environment of the flow.
   if (!run_.record.env_vars.empty()) {
     TextMap env_vars = plan.job_at(node).env_vars;
     env_vars.insert(run_.record.env_vars.begin(), run_.record.env_vars.end());  // Variables of the job take precedence.
-    dispatch.set.emplace_back("env_vars", dump_json(json(env_vars)));
+    dispatch.record_fields.emplace_back("env_vars", dump_json(json(env_vars)));
   }
   json data = json::object();
-  if (!plan.values.empty()) data["inputs"] = inputs_json(plan);
-  if (json signals = signals_of(run_, node); !signals.empty()) data["signals"] = std::move(signals);
-  if (planned.each) {
-    const auto& all = elements(*planned.each);
-    const std::uint32_t element = plan.element_at(node);
-    const auto value = element < all.size() ? parse_json(all[element]) : Result<json>(json());
-    data["each"] = {{"index", element}, {"count", all.size()}, {"value", value.value_or(json())}};
+  if (!plan.values.empty()) data["inputs"] = inputs_to_json(plan);
+  if (json signals = collect_signals(run_, node); !signals.empty()) data["signals"] = std::move(signals);
+  if (plan_node.each_node) {
+    const auto& values = get_cached_elements(*plan_node.each_node);
+    const std::uint32_t element = plan.element_index(node);
+    const auto value = element < values.size() ? parse_json(values[element]) : Result<json>(json());
+    data["each"] = {{"index", element}, {"count", values.size()}, {"value", value.value_or(json())}};
   }
-  const ResultSources readings = readings_of(run_, node);
-  if (!readings.joins.empty()) data["joins"] = readings.joins;
-  if (!readings.joins.empty() || planned.each) {
-    dispatch.set.emplace_back("dependends", dump_json(json(readings.jobs)));
-    if (!plan.job_at(node).inputs.empty()) dispatch.set.emplace_back("inputs", dump_json(json(wanted_of(run_, node))));
+  const ResultSources sources = find_result_sources(run_, node);
+  if (!sources.joins.empty()) data["joins"] = sources.joins;
+  if (!sources.joins.empty() || plan_node.each_node) {
+    dispatch.record_fields.emplace_back("dependends", dump_json(json(sources.jobs)));
+    if (!plan.job_at(node).inputs.empty())
+      dispatch.record_fields.emplace_back("inputs", dump_json(json(resolve_inputs(run_, node))));
   }
-  if (!data.empty()) dispatch.set.emplace_back(kFlowDataField, dump_json(data));
+  if (!data.empty()) dispatch.record_fields.emplace_back(kFlowDataField, dump_json(data));
   return dispatch;
 }
 

@@ -12,15 +12,15 @@
 namespace mycojobs {
 
 // Returns the record of the job of a node at creation. A node of kind `each` represents its elements.
-Job job_of(const Flow&, const FlowPlan&, std::uint32_t node);
+Job make_node_job(const Flow&, const FlowPlan&, std::uint32_t node);
 // Builds the fields that are known only when a job is queued: results of earlier nodes and artifacts of dependencies.
 class DispatchFieldBuilder {
  public:
   explicit DispatchFieldBuilder(const LoadedRun& run) : run_(run) {}
-  FlowDispatch of(std::uint32_t node);
+  FlowDispatch build(std::uint32_t node);
 
  private:
-  const std::vector<std::string>& elements(std::uint32_t each);
+  const std::vector<std::string>& get_cached_elements(std::uint32_t each);
 
   const LoadedRun& run_;
   std::map<std::uint32_t, std::vector<std::string>> elements_;

@@ -6,9 +6,9 @@
 //   due time --> create_flow (with the idempotency key) --> StartRun --> put_schedule (fenced by its revision)
 //
 // overlap, when the previous run has not ended:   allow: start beside it   skip: skip the new run
-//   queue: wait for its end; at most the newest kMaxMoments runs wait, and start one after the other
+//   queue: wait for its end; at most the newest kMaxPendingRuns runs wait, and start one after the other
 // missed, for times more than a minute ago at which no coordinator was running:
-//   skip: skip them   once: start the latest one only   all: start all of them, at most the newest kMaxMoments
+//   skip: skip them   once: start the latest one only   all: start all of them, at most the newest kMaxPendingRuns
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ namespace mycojobs {
 // flow that may not start is skipped with a note. An empty function skips the check.
 using StartCheck = std::function<Result<void>(Id caller, const FlowPlan&)>;
 
-inline constexpr std::uint64_t kOnTimeMs = 60000;  // maximum delay when another coordinator acquires leadership
-inline constexpr std::size_t kMaxMoments = 100;
+inline constexpr std::uint64_t kMaxStartDelayMs = 60000;  // maximum delay when another coordinator acquires leadership
+inline constexpr std::size_t kMaxPendingRuns = 100;
 inline constexpr std::size_t kMaxConcurrentStarts = 10;  // further flows start in the next iteration
 
 // Validates a schedule. Error `invalid` names the field, the value and the allowed values.
@@ -40,8 +40,8 @@ struct PreviousRun {
 struct ScheduleDecision {
   std::vector<std::uint64_t> starts;  // scheduled times in ascending order; one flow starts for each
   std::uint64_t next_ms = 0;          // new Schedule::next_ms; 0: no further run
-  std::string note;                   // new Schedule::note
-  bool waits = false;                 // waits for the end of the previous run
+  std::string note;                   // new Schedule::skip_reason
+  bool is_waiting = false;            // for the end of the previous run
 };
 // Returns the changes of a schedule at this time; none for a schedule that is paused or not due.
 Result<ScheduleDecision> decide_schedule(const Schedule&, const PreviousRun&, std::uint64_t now_ms);
@@ -50,8 +50,8 @@ Result<ScheduleDecision> decide_schedule(const Schedule&, const PreviousRun&, st
 // schedule cannot start (for example, because the definition is missing), the schedule gets a note and does not delay
 // other schedules. Errors are those of the store.
 Result<std::uint64_t> run_schedules(FlowStore&, RunCache&, Id context, const StartCheck& = {});
-// Same, for one schedule. To be called before a schedule is changed, since runs that are due belong to the old
-// definition and times.
+// As run_schedules(), for one schedule. Must be called before a schedule is changed, because runs that are due belong
+// to the old definition and times.
 Result<std::uint64_t> complete_schedule(FlowStore&, RunCache&, Id context, const Schedule&, const StartCheck& = {});
 
 }  // namespace mycojobs

@@ -11,7 +11,8 @@ namespace {
 
 using DeploymentFixKind = DeploymentFix::Kind;
 
-constexpr std::uint64_t kDeploymentLateMs = 10000;  // a world with a postponed instance is processed again after 5 s
+// A coordinator processes a deployment with a postponed instance again after 5 s, so its due time may be this late.
+constexpr std::uint64_t kMaxDueDelayMs = 10000;
 
 class DeploymentChecker {
  public:
@@ -19,101 +20,108 @@ class DeploymentChecker {
       : inspection_(inspection), state_(inspection.state) {}
 
   std::vector<DeploymentFinding> run() {
-    if (!inspection_.journal.empty()) {
-      add("world-journal", inspection_.journal +
-                               ": it cannot be repaired; restore the keys of the deployment from a backup, or export "
-                               "the readable part and apply it under another name");
+    if (!inspection_.journal_problem.empty()) {
+      add("deployment-journal",
+          inspection_.journal_problem +
+              ": it cannot be repaired; restore the keys of the deployment from a backup, or export "
+              "the readable part and apply it under another name");
       return std::move(findings_);
     }
     check_index();
     check_code();
     check_effect_refs();
     check_due();
-    for (const std::string& entry : inspection_.odd_mail)
-      add("world-mail", "the entry " + entry + " of its inbox is invalid: a coordinator drops it");
+    for (const std::string& entry : inspection_.invalid_inbox_entries)
+      add("deployment-inbox", "the entry " + entry + " of its inbox is invalid: a coordinator drops it");
     return std::move(findings_);
   }
 
  private:
   void add(std::string_view rule, const std::string& text, std::vector<DeploymentFix> fixes = {}) {
     findings_.push_back(
-        {finding(rule, inspection_.deployment, inspection_.deployment + ": " + text), std::move(fixes)});
+        {make_finding(rule, inspection_.deployment, inspection_.deployment + ": " + text), std::move(fixes)});
   }
 
   void check_index() {
-    const DeploymentStoreState& places = inspection_.places;
-    if (!places.listed)
-      add("world-index", "is missing in the index of deployments, so no coordinator processes it",
-          {{DeploymentFixKind::list}, {DeploymentFixKind::due}});
-    if (places.manifest != state_.manifest)
-      add("world-index", "names another current manifest than its journal",
-          {{DeploymentFixKind::head, state_.manifest, ""}});
-    for (const std::string& name : places.full) {
-      const auto cell = std::find_if(state_.cells.begin(), state_.cells.end(),
-                                     [&](const auto& row) { return store_name(row.first) == name; });
-      if (cell == state_.cells.end() || cell->second.mail.size() <= kMaxCellMail / 2)
-        add("world-index", (cell == state_.cells.end() ? name : shown(cell->first)) + " counts as full, and is not",
-            {{DeploymentFixKind::open, name, ""}});
+    const DeploymentStoreState& store_state = inspection_.store_state;
+    if (!store_state.is_listed)
+      add("deployment-index", "is missing in the index of deployments, so no coordinator processes it",
+          {{DeploymentFixKind::add_to_list}, {DeploymentFixKind::make_due}});
+    if (store_state.manifest != state_.manifest)
+      add("deployment-index", "names another current manifest than its journal",
+          {{DeploymentFixKind::set_manifest, state_.manifest, ""}});
+    for (const std::string& name : store_state.full_instances) {
+      const auto instance = std::find_if(state_.instances.begin(), state_.instances.end(),
+                                         [&](const auto& row) { return store_name(row.first) == name; });
+      if (instance == state_.instances.end() || instance->second.inbox.size() <= kMaxCellInboxEntries / 2)
+        add("deployment-index",
+            (instance == state_.instances.end() ? name : display_name(instance->first)) + " counts as full, and is not",
+            {{DeploymentFixKind::clear_full, name, ""}});
     }
-    if (!inspection_.snapshot.empty())
-      add("world-snapshot",
-          inspection_.snapshot + ": it cannot be used; without it the journal is read from its beginning",
-          {{DeploymentFixKind::snapshot}});
+    if (!inspection_.snapshot_problem.empty())
+      add("deployment-snapshot",
+          inspection_.snapshot_problem + ": it cannot be used; without it the journal is read from its beginning",
+          {{DeploymentFixKind::clear_snapshot}});
   }
 
   void check_code() {
-    for (const auto& [hash, why] : inspection_.manifests)
-      add("world-manifest", why + ": `mycojobs workflow apply` of the same files brings it back, if it is in force");
-    for (const auto& [hash, why] : inspection_.blobs)
-      add("world-blob", why + ": its instance takes no step; restore it from a backup");
+    for (const auto& [hash, problem] : inspection_.manifest_problems)
+      add("deployment-manifest",
+          problem + ": `mycojobs workflow apply` of the same files brings it back, if it is in force");
+    for (const auto& [hash, problem] : inspection_.blob_problems)
+      add("deployment-blob", problem + ": its instance takes no step; restore it from a backup");
   }
 
   void check_effect_refs() {
-    const std::string own = std::to_string(inspection_.context) + ' ' + inspection_.deployment;
+    const std::string owner = std::to_string(inspection_.context) + ' ' + inspection_.deployment;
     for (const EffectRefInspection& each : inspection_.effect_refs) {
-      const std::string what = shown(each.cell) + " waits for " + each.effect_ref;
+      const std::string description = display_name(each.instance) + " waits for " + each.effect_ref;
       const std::string kind = each.effect_ref.substr(0, each.effect_ref.find(':'));
-      const DeploymentFix notice{DeploymentFixKind::notice, kind, each.effect_ref};
+      const DeploymentFix notice{DeploymentFixKind::add_end_notice, kind, each.effect_ref};
       if (kind != "job" && kind != "flow")
-        add("world-effect", what + ", which belongs to no effect");
-      else if (each.has_arrived)
+        add("deployment-effect", description + ", which belongs to no effect");
+      else if (each.is_in_inbox)
         continue;
-      else if (!each.is_there)
-        add("world-effect", what + ", which is missing: it was lost and is not started again", {notice});
-      else if (each.has_ended && !each.is_refused)
-        add("world-unheard", what + ", which has ended, but the deployment has no event of the end", {notice});
-      else if (!each.has_ended && each.effect_of != own)
-        add("world-effect", what + ", whose record does not name its effect",
-            {{DeploymentFixKind::mark, "", each.effect_ref}});
-      else if (!each.key.empty() && each.key != "intent " + each.intent)
-        add("world-effect", what + ", which carries another intent");
+      else if (!each.exists)
+        add("deployment-effect", description + ", which is missing: it was lost and is not started again", {notice});
+      else if (each.has_ended && !each.receipt_refused)
+        add("deployment-event-missing", description + ", which has ended, but the deployment has no event of the end",
+            {notice});
+      else if (!each.has_ended && each.effect_owner != owner)
+        add("deployment-effect", description + ", whose record does not name its effect",
+            {{DeploymentFixKind::watch_effect, "", each.effect_ref}});
+      else if (!each.idempotency_key.empty() && each.idempotency_key != "intent " + each.intent)
+        add("deployment-effect", description + ", which carries another intent");
     }
   }
 
-  // Checks the time at which the world is processed next. 0: only when new input arrives.
+  // Checks that the deployment is due when its pending work needs to be processed.
   void check_due() {
-    std::uint64_t wanted = 0;
-    std::string why;
-    const auto want = [&](std::uint64_t at, const std::string& text) {
-      if (wanted != 0 && wanted <= at) return;
-      wanted = at;
-      why = text;
+    std::uint64_t due_ms = 0;
+    std::string reason;
+    const auto add_due_time = [&](std::uint64_t time_ms, const std::string& text) {
+      if (due_ms != 0 && due_ms <= time_ms) return;
+      due_ms = time_ms;
+      reason = text;
     };
-    const std::uint64_t now = inspection_.places.now_ms;
+    const std::uint64_t now = inspection_.store_state.now_ms;
     for (const auto& [intent, id] : state_.intents) {
-      const InstanceState* cell = state_.cell(id);
-      const auto pending = cell == nullptr ? nullptr : &cell->pending.at(intent);
+      const InstanceState* instance = state_.find_instance(id);
+      const auto pending = instance == nullptr ? nullptr : &instance->pending_intents.at(intent);
       if (pending == nullptr) continue;
-      if (!pending->published) want(now, shown(id) + " has requested an effect");
-      if (const std::uint64_t at = expired_receipts(*pending); pending->published && at != 0)
-        want(at, shown(id) + " waits for a time");
+      if (!pending->published) add_due_time(now, display_name(id) + " has requested an effect");
+      if (const std::uint64_t time_ms = get_expiry_ms(*pending); pending->published && time_ms != 0)
+        add_due_time(time_ms, display_name(id) + " waits for a time");
     }
-    if (!state_.ready.empty()) want(now, count_with_noun(state_.ready.size(), "instance") + " can take a step");
-    if (inspection_.places.mail > 0) want(now, "its inbox has entries");
-    if (wanted == 0) return;
-    const std::uint64_t due = inspection_.places.due_ms, latest = std::max(wanted, now) + kDeploymentLateMs;
-    if (due == 0 || due > latest)
-      add("world-due", why + ", but it is missing in the index of due deployments", {{DeploymentFixKind::due}});
+    if (!state_.ready_instances.empty())
+      add_due_time(now, count_with_noun(state_.ready_instances.size(), "instance") + " can take a step");
+    if (inspection_.store_state.inbox_entries > 0) add_due_time(now, "its inbox has entries");
+    if (due_ms == 0) return;
+    const std::uint64_t indexed_due_ms = inspection_.store_state.due_ms,
+                        max_due_ms = std::max(due_ms, now) + kMaxDueDelayMs;
+    if (indexed_due_ms == 0 || indexed_due_ms > max_due_ms)
+      add("deployment-due", reason + ", but it is missing in the index of due deployments",
+          {{DeploymentFixKind::make_due}});
   }
 
   const DeploymentInspection& inspection_;
@@ -123,7 +131,7 @@ class DeploymentChecker {
 
 }  // namespace
 
-std::vector<DeploymentFinding> judge(const DeploymentInspection& inspection) {
+std::vector<DeploymentFinding> check_invariants(const DeploymentInspection& inspection) {
   return DeploymentChecker(inspection).run();
 }
 

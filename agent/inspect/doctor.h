@@ -1,5 +1,5 @@
-// The checks of `mycojobs doctor` and context.doctor for a Redis server and a context. Each check has a remedy if it
-// finds a problem.
+// The checks of `mycojobs doctor` and context.doctor for a Redis server and a context. A check that finds a problem
+// gives a remedy.
 #pragma once
 
 #include <cstdint>
@@ -13,36 +13,39 @@
 
 namespace mycojobs {
 
-enum class Verdict { ok, warning, missing };  // missing: jobs may be lost or do not run
-std::string_view to_string(Verdict);
+// error: jobs may be lost or do not run. Its text for users is "missing".
+enum class CheckStatus { ok, warning, error };
+std::string_view to_string(CheckStatus);
 
 struct Check {
   std::string area, name;
-  Verdict verdict = Verdict::ok;
+  CheckStatus status = CheckStatus::ok;
   std::string detail, remedy;
 };
 nlohmann::json to_json(const Check&);
 
-// Checks the durability settings of the server (docs/protocol.md, Durability). highest: the largest context whose
-// database exists; 0: no context has a database by its number. wait_replicas: value of the option. No side effects.
-std::vector<Check> examine_server(const ServerFacts&, Id highest, std::uint32_t wait_replicas);
+// Checks the durability settings of the server (docs/protocol.md, Durability). max_context: the largest context
+// whose database has the number of the context; 0: there is no such context. wait_replicas: value of the option
+// redis_wait_replicas. No side effects.
+std::vector<Check> diagnose_server(const ServerFacts&, Id max_context, std::uint32_t wait_replicas);
 
 // Checks whether the default user of the server is open although `context acl` has created users. No side effects.
-Check default_user_check(bool open);
+Check diagnose_default_user(bool open);
 
-// Checks the format of a context's keys. Empty: no key was written yet, or the format cannot be read now.
-std::vector<Check> examine_format(Store&, Id context);
+// Checks the format of a context's keys. The result is empty if no key was written yet or the format cannot be read.
+std::vector<Check> diagnose_format(Store&, Id context);
 
 // Checks with a write whether the server of the context accepts writes, since a server that answers may be full,
-// read-only or without a disk. Empty: the context is not in use yet, or the Redis user has no right to write there.
-std::vector<Check> examine_writes(Store&, Id context);
-// Compares the memory that the jobs of the context use in Redis, and the caller that uses most, with the quotas. Empty:
-// usage is not counted.
-std::vector<Check> examine_quota(Store&, Id context);
-// Compares disk space of artifacts with its quota (0: no limit). No side effects.
-Check artifact_quota_check(const std::string& name, std::uint64_t bytes, std::uint64_t quota,
-                           const std::string& setting);
+// read-only or without a disk. The result is empty if the context is not in use yet or the Redis user may not write
+// there.
+std::vector<Check> diagnose_writes(Store&, Id context);
+// Compares the memory in Redis that the jobs of the context use, and that of the largest caller, with the quotas. The
+// result is empty if no usage is counted.
+std::vector<Check> diagnose_quota(Store&, Id context);
+// Compares the disk space of artifacts with `quota` (0: no limit). No side effects.
+Check diagnose_artifact_quota(const std::string& name, std::uint64_t bytes, std::uint64_t quota,
+                              const std::string& setting);
 // Checks the record of the context, its leader and its agents: whether flows are advanced and jobs are run.
-Result<std::vector<Check>> examine_context(Store&, FlowStore&, Id context);
+Result<std::vector<Check>> diagnose_context(Store&, FlowStore&, Id context);
 
 }  // namespace mycojobs

@@ -1,4 +1,3 @@
-// Reads the data that explain() needs, then explains a job by its state.
 #include "inspect/explain.h"
 
 #include <fmt/format.h>
@@ -27,118 +26,123 @@ namespace mycojobs {
 namespace {
 
 // Returns the common part of an explanation: key, record and claim.
-Explanation begin(const JobSituation&, std::string_view state);
+Explanation make_explanation(const JobSituation&, std::string_view state);
 
-Explanation unknown(const JobSituation&);  // neither record nor claim
-Explanation bare(const JobSituation&);     // a record without a claim
-Explanation queued(const JobSituation&);
-Explanation live(const JobSituation&);
-Explanation delayed(const JobSituation&);
-Explanation waiting(const JobSituation&);
-Explanation prerequisites(const JobSituation&);
-Explanation held(const JobSituation&);
-Explanation planned(const JobSituation&);
-Explanation ended(const JobSituation&);
+Explanation explain_unknown(const JobSituation&);    // for a job with neither record nor claim
+Explanation explain_unclaimed(const JobSituation&);  // for a record without a claim
+Explanation explain_queued(const JobSituation&);
+Explanation explain_live(const JobSituation&);
+Explanation explain_delayed(const JobSituation&);
+Explanation explain_waiting(const JobSituation&);
+Explanation explain_prerequisites(const JobSituation&);
+Explanation explain_held(const JobSituation&);
+Explanation explain_planned(const JobSituation&);
+Explanation explain_ended(const JobSituation&);
 
-std::string field(const JobSituation&, std::string_view name);  // field of the record; empty: absent
-std::uint64_t number(const JobSituation&, std::string_view name);
-// For example "`mycojobs job retry 12:2001 --context 3`".
-std::string command(const JobSituation&, std::string_view verb, std::string_view rest);
-std::string command(const JobSituation&, std::string_view verb);  // about this job
-// For example "`redis-cli -n 3 LPUSH queue:python job:12:2001`".
-std::string redis_cli(const JobSituation&, std::string_view words);
-std::string flow_of(const ClaimView&);  // "7"; empty: not a job of a flow
-bool anyone_alive(const JobSituation&);
-void report_runners(const JobSituation&, Explanation&);  // as evidence
-// Explains a job that is not where its claim says, which only another client can cause.
-Explanation place_lost(const JobSituation&, std::string_view state, std::string_view where);
+// Returns a field of the record, or an empty text if the field is absent.
+std::string get_field(const JobSituation&, std::string_view name);
+std::uint64_t get_number(const JobSituation&, std::string_view name);
+// Formats a command for the user: "`mycojobs job retry 12:2001 --context 3`".
+std::string format_command(const JobSituation&, std::string_view verb, std::string_view rest);
+std::string format_command(const JobSituation&, std::string_view verb);  // with this job as the argument
+// Formats a command for the user: "`redis-cli -n 3 LPUSH queue:python job:12:2001`".
+std::string format_redis_cli(const JobSituation&, std::string_view arguments);
+std::string get_flow_id(const ClaimView&);  // empty: not a job of a flow
+bool has_live_runner(const JobSituation&);
+void add_runner_evidence(const JobSituation&, Explanation&);
+// Explains a job that is missing in the index of its claim's state, which only another client can cause.
+Explanation explain_missing_index_entry(const JobSituation&, std::string_view state, std::string_view index_name);
 
-constexpr std::uint64_t kCheckedLatelyMs = 5000;  // as in prerequisites_due
-constexpr const char* kNoneIsAlive =
+constexpr std::uint64_t kMaxCheckAgeMs = 5000;  // same as in prerequisites_due (store/scripts)
+constexpr const char* kStartAgentForLease =
     "start an agent: any agent of this context returns it to its queue, but none is alive";
-constexpr int kExplainChecks = 5;            // attempts to read a job that changes during the read
-constexpr std::uint32_t kQueuePage = 1000;   // number of queue entries
-constexpr std::uint64_t kDeepest = 1000000;  // maximum position that is searched in a queue
+constexpr int kMaxReadAttempts = 5;                    // attempts to read a job that changes during the read
+constexpr std::uint32_t kMaxEntriesPerRead = 1000;     // entries of a queue
+constexpr std::uint64_t kMaxSearchPosition = 1000000;  // maximum position that is searched in a queue
 // Maximum number of list entries that one step of the server searches. A search of a longer list would block all other
 // clients.
-constexpr std::uint64_t kMaxSearched = 20000;
-constexpr std::size_t kStatesBatch = 100;  // jobs read in one step
-constexpr std::size_t kMaxWaits = 10000;   // jobs that are followed to find a cycle
-constexpr std::size_t kMaxDead = 10000;    // the newest; a longer answer would block Redis
+constexpr std::uint64_t kMaxSearchedEntries = 20000;
+constexpr std::size_t kMaxStatesPerRead = 100;   // jobs read in one step
+constexpr std::size_t kMaxFollowedJobs = 10000;  // jobs that are followed to find a cycle
+constexpr std::size_t kMaxDeadLetters = 10000;   // the newest ones; a longer reply would block Redis
 constexpr std::size_t kMaxAnomalies = 1000;
-constexpr std::size_t kShownAnomalies = 3;
+constexpr std::size_t kMaxShownAnomalies = 3;
 
-Result<std::vector<JobStoreState>> index_entries_of(Store& store, Id context, std::span<const std::string> keys) {
+Result<std::vector<JobStoreState>> read_job_states(Store& store, Id context, std::span<const std::string> keys) {
   std::vector<JobStoreState> all;
-  for (std::size_t from = 0; from < keys.size(); from += kStatesBatch) {
-    MJ_TRY(batch, store.job_states(context, keys.subspan(from, std::min(kStatesBatch, keys.size() - from)), false));
+  for (std::size_t offset = 0; offset < keys.size(); offset += kMaxStatesPerRead) {
+    MJ_TRY(batch,
+           store.job_states(context, keys.subspan(offset, std::min(kMaxStatesPerRead, keys.size() - offset)), false));
     std::move(batch.begin(), batch.end(), std::back_inserter(all));
   }
   return all;
 }
 
-// is_searched: the read of the job has counted its entries in the list.
-Result<void> read_queue(Store& store, bool is_searched, JobSituation& about) {
-  if (about.queue.empty()) return {};
-  MJ_TRY(queues, store.queues(about.context));
+// Reads the queue of the job and the position of the job in it. is_searched: the read of the job has counted its
+// entries in the list.
+Result<void> read_queue(Store& store, bool is_searched, JobSituation& situation) {
+  if (situation.queue.empty()) return {};
+  MJ_TRY(queues, store.queues(situation.context));
   for (const QueueInfo& info : queues) {
-    if (info.queue != about.queue) continue;
-    about.queue_paused = info.paused;
-    about.queue_length = info.length;
-    about.prioritised = info.prioritised;
+    if (info.queue != situation.queue) continue;
+    situation.queue_paused = info.paused;
+    situation.queue_length = info.length;
+    situation.priority_count = info.prioritised;
   }
-  if (is_searched && about.job.in_queue == 0) return {};
-  for (std::uint64_t from = 0; from < kDeepest; from += kQueuePage) {
-    MJ_TRY(entries, store.queue_entries(about.context, about.queue, from, kQueuePage));
-    const auto found = std::find(entries.begin(), entries.end(), about.job.job_key);
+  if (is_searched && situation.job.queue_entry_count == 0) return {};
+  for (std::uint64_t offset = 0; offset < kMaxSearchPosition; offset += kMaxEntriesPerRead) {
+    MJ_TRY(entries, store.queue_entries(situation.context, situation.queue, offset, kMaxEntriesPerRead));
+    const auto found = std::find(entries.begin(), entries.end(), situation.job.job_key);
     if (found != entries.end()) {
-      about.job.in_queue = std::max(about.job.in_queue, 1U);
-      about.ahead = from + static_cast<std::uint64_t>(found - entries.begin());
-      about.queue_length = std::max(about.queue_length, *about.ahead + 1);  // the list has grown since
+      situation.job.queue_entry_count = std::max(situation.job.queue_entry_count, 1U);
+      situation.entries_ahead = offset + static_cast<std::uint64_t>(found - entries.begin());
+      situation.queue_length =
+          std::max(situation.queue_length, *situation.entries_ahead + 1);  // the list may have grown since
       return {};
     }
-    if (entries.size() < kQueuePage) return {};
+    if (entries.size() < kMaxEntriesPerRead) return {};
   }
-  about.job.in_queue = std::max(about.job.in_queue, 1U);  // the job is deeper in the list, if present
+  situation.job.queue_entry_count =
+      std::max(situation.job.queue_entry_count, 1U);  // the job is deeper in the list, if present
   return {};
 }
 
-// Follows the jobs that this job waits for.
-Result<void> read_waits(Store& store, JobSituation& about) {
-  Waits waits{{about.job.job_key, about.job.waits_for}};
-  std::set<std::string> seen{about.job.job_key};
-  std::vector<std::string> next = about.job.waits_for;
-  MJ_TRY(awaited, index_entries_of(store, about.context, next));
-  about.awaited = awaited;
-  while (!awaited.empty() && seen.size() < kMaxWaits) {
+// Reads the jobs that this job waits for, and follows their dependencies to find a cycle.
+Result<void> read_dependencies(Store& store, JobSituation& situation) {
+  Waits waits{{situation.job.job_key, situation.job.awaited_jobs}};
+  std::set<std::string> visited{situation.job.job_key};
+  std::vector<std::string> next = situation.job.awaited_jobs;
+  MJ_TRY(dependencies, read_job_states(store, situation.context, next));
+  situation.dependencies = dependencies;
+  while (!dependencies.empty() && visited.size() < kMaxFollowedJobs) {
     next.clear();
-    for (const JobStoreState& job : awaited) {
-      if (!seen.insert(job.job_key).second) continue;
-      waits.emplace_back(job.job_key, job.waits_for);
-      next.insert(next.end(), job.waits_for.begin(), job.waits_for.end());
+    for (const JobStoreState& job : dependencies) {
+      if (!visited.insert(job.job_key).second) continue;
+      waits.emplace_back(job.job_key, job.awaited_jobs);
+      next.insert(next.end(), job.awaited_jobs.begin(), job.awaited_jobs.end());
     }
-    std::erase_if(next, [&](const std::string& key) { return seen.contains(key); });
-    MJ_TRY(further, index_entries_of(store, about.context, next));
-    awaited = std::move(further);
+    std::erase_if(next, [&](const std::string& key) { return visited.contains(key); });
+    MJ_TRY(next_states, read_job_states(store, situation.context, next));
+    dependencies = std::move(next_states);
   }
-  about.cycle = find_cycle(waits, about.job.job_key);
+  situation.cycle = find_cycle(waits, situation.job.job_key);
   return {};
 }
 
-Result<void> read_slots(Store& store, JobSituation& about) {
-  const std::string key = slot_key(about.job);
-  MJ_TRY(leases, store.leases(about.context));
+Result<void> read_slot_owners(Store& store, JobSituation& situation) {
+  const std::string key = get_slot_key(situation.job);
+  MJ_TRY(leases, store.leases(situation.context));
   std::vector<std::string> keys;
   keys.reserve(leases.size());
   for (const Lease& lease : leases) keys.push_back(lease.job_key);
-  MJ_TRY(running, index_entries_of(store, about.context, keys));
+  MJ_TRY(running, read_job_states(store, situation.context, keys));
   for (const JobStoreState& job : running) {
-    if (job.takes_slot && job.claim.concurrency_key == key) about.slot_takers.push_back(job.job_key);
+    if (job.occupies_slot && job.claim.concurrency_key == key) situation.slot_owners.push_back(job.job_key);
   }
   return {};
 }
 
-bool names(const std::string& line, const std::string& job_key) {
+bool mentions_job(const std::string& line, const std::string& job_key) {
   for (auto at = line.find(job_key); at != std::string::npos; at = line.find(job_key, at + 1)) {
     const auto end = at + job_key.size();
     if (end >= line.size() || line[end] < '0' || line[end] > '9') return true;
@@ -146,113 +150,116 @@ bool names(const std::string& line, const std::string& job_key) {
   return false;
 }
 
-Result<void> read_letters(Store& store, JobSituation& about) {
-  const ClaimView& claim = about.job.claim;
+Result<void> read_dead_letter_and_anomalies(Store& store, JobSituation& situation) {
+  const ClaimView& claim = situation.job.claim;
   if (claim.state.empty() || (claim.state == "ended" && claim.detail == "dead_letter")) {
-    MJ_TRY(letters, store.dead_letters(about.context, kMaxDead));
+    MJ_TRY(letters, store.dead_letters(situation.context, kMaxDeadLetters));
     for (const DeadLetter& letter : letters) {
-      if (letter.job_key == about.job.job_key) about.dead_letter = letter;
+      if (letter.job_key == situation.job.job_key) situation.dead_letter = letter;
     }
   }
-  MJ_TRY(anomalies, store.anomalies(about.context, kMaxAnomalies));
-  std::erase_if(anomalies, [&](const std::string& line) { return !names(line, about.job.job_key); });
-  if (anomalies.size() > kShownAnomalies) anomalies.erase(anomalies.begin(), anomalies.end() - kShownAnomalies);
-  about.anomalies = std::move(anomalies);
+  MJ_TRY(anomalies, store.anomalies(situation.context, kMaxAnomalies));
+  std::erase_if(anomalies, [&](const std::string& line) { return !mentions_job(line, situation.job.job_key); });
+  if (anomalies.size() > kMaxShownAnomalies) anomalies.erase(anomalies.begin(), anomalies.end() - kMaxShownAnomalies);
+  situation.anomalies = std::move(anomalies);
   return {};
 }
 
-// Reads how often the process of a warm job had served before, which only the receipt contains.
-Result<void> read_receipt(Store& store, JobSituation& about) {
+// Reads the receipt, which contains the number of earlier jobs in the process of a warm job.
+Result<void> read_receipt(Store& store, JobSituation& situation) {
   static constexpr std::string_view kFields[] = {"receipt"};
-  auto fields = store.load_fields(about.context, about.job.job_key, kFields);
+  auto fields = store.load_fields(situation.context, situation.job.job_key, kFields);
   if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
-  if (fields) about.job.record.insert(about.job.record.end(), fields->begin(), fields->end());
+  if (fields) situation.job.record.insert(situation.job.record.end(), fields->begin(), fields->end());
   return {};
 }
 
-void check_database_0(Store& store, JobSituation& about) {
+void check_database_0(Store& store, JobSituation& situation) {
   static constexpr std::string_view kFields[] = {"script_type"};
-  const auto there = store.load_fields(0, about.job.job_key, kFields);
-  if (!there) return;
-  about.in_database_0 = true;
-  for (const auto& [name, value] : *there) {
-    if (name == "script_type") about.queue = queue_key(value);
+  const auto fields = store.load_fields(0, situation.job.job_key, kFields);
+  if (!fields) return;
+  situation.in_database_0 = true;
+  for (const auto& [name, value] : *fields) {
+    if (name == "script_type") situation.queue = queue_key(value);
   }
 }
 
 // Reads whether the coordinator checks prerequisites instead of the agents.
-Result<void> read_coordinator(Store& store, JobSituation& about) {
-  static constexpr std::string_view kAt[] = {"at"};
-  auto fields = store.load_fields(about.context, "mj:looking", kAt);
+Result<void> read_prerequisite_checker(Store& store, JobSituation& situation) {
+  static constexpr std::string_view kFields[] = {"at"};
+  auto fields = store.load_fields(situation.context, "mj:looking", kFields);
   if (!fields && fields.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(fields).error());
   std::uint64_t at = 0;
-  const bool looked = fields && !fields->empty() && parse_u64(fields->front().second, at);
-  about.coordinator_checks = looked && about.job.now_ms < at + kCheckedLatelyMs;
+  const bool has_check_time = fields && !fields->empty() && parse_u64(fields->front().second, at);
+  situation.coordinator_checks = has_check_time && situation.job.now_ms < at + kMaxCheckAgeMs;
   return {};
 }
 
-Result<void> read_states(Store& store, const std::string& job_key, bool positions, JobSituation& about) {
-  MJ_TRY(places, store.job_states(about.context, std::span(&job_key, 1), positions));
-  if (places.size() != 1) return fail(Code::internal, "places: one job was asked about");
-  about.job = std::move(places.front());
-  const bool claimed = !about.job.claim.state.empty();
-  const std::string type = field(about, "script_type");
-  about.queue = claimed ? about.job.claim.queue : type.empty() ? "" : queue_key(type);
+Result<void> read_states(Store& store, const std::string& job_key, bool positions, JobSituation& situation) {
+  MJ_TRY(states, store.job_states(situation.context, std::span(&job_key, 1), positions));
+  if (states.size() != 1) return fail(Code::internal, "places: one job was asked about");
+  situation.job = std::move(states.front());
+  const bool claimed = !situation.job.claim.state.empty();
+  const std::string type = get_field(situation, "script_type");
+  situation.queue = claimed ? situation.job.claim.queue : type.empty() ? "" : queue_key(type);
   return {};
 }
 
-Result<JobSituation> check_once(Store& store, Id context, const std::string& job_key) {
-  JobSituation about;
-  about.context = context;
-  MJ_CHECK(read_states(store, job_key, false, about));
-  const auto length = store.queue_length(context, about.queue);  // after an error the key is not a list
-  const bool is_searched = about.queue.empty() || !length || *length <= kMaxSearched;
-  if (is_searched) MJ_CHECK(read_states(store, job_key, true, about));
-  const std::string& state = about.job.claim.state;
+Result<JobSituation> read_situation(Store& store, Id context, const std::string& job_key) {
+  JobSituation situation;
+  situation.context = context;
+  MJ_CHECK(read_states(store, job_key, false, situation));
+  const auto length = store.queue_length(context, situation.queue);  // after an error the key is not a list
+  const bool is_searched = situation.queue.empty() || !length || *length <= kMaxSearchedEntries;
+  if (is_searched) MJ_CHECK(read_states(store, job_key, true, situation));
+  const std::string& state = situation.job.claim.state;
   MJ_TRY(runners, store.runners(context));
-  about.runners = std::move(runners);
-  if (state.empty() || state == "queued") MJ_CHECK(read_queue(store, is_searched, about));
-  if (state == "waiting") MJ_CHECK(read_waits(store, about));
-  if (state == "held") MJ_CHECK(read_slots(store, about));
-  if (state == "prerequisites") MJ_CHECK(read_coordinator(store, about));
-  MJ_CHECK(read_letters(store, about));
-  if (state == "ended") MJ_CHECK(read_receipt(store, about));
-  if (state.empty() && about.job.record_type == "none") check_database_0(store, about);
-  return about;
+  situation.runners = std::move(runners);
+  if (state.empty() || state == "queued") MJ_CHECK(read_queue(store, is_searched, situation));
+  if (state == "waiting") MJ_CHECK(read_dependencies(store, situation));
+  if (state == "held") MJ_CHECK(read_slot_owners(store, situation));
+  if (state == "prerequisites") MJ_CHECK(read_prerequisite_checker(store, situation));
+  MJ_CHECK(read_dead_letter_and_anomalies(store, situation));
+  if (state == "ended") MJ_CHECK(read_receipt(store, situation));
+  if (state.empty() && situation.job.record_type == "none") check_database_0(store, situation);
+  return situation;
 }
 
-std::string push_again(const JobSituation& about) {
-  return redis_cli(about, fmt::format("LPUSH {} {}", quote_for_shell(about.queue), about.job.job_key));
+std::string format_push_command(const JobSituation& situation) {
+  return format_redis_cli(situation,
+                          fmt::format("LPUSH {} {}", quote_for_shell(situation.queue), situation.job.job_key));
 }
 
 // Returns the maximum number of jobs that are claimed before this job. Priorities above 0 are served before the list,
 // priorities below 0 after the list; the number of jobs of each kind is not known here.
-std::optional<std::uint64_t> most_ahead(const JobSituation& about) {
-  if (about.ahead) return *about.ahead + about.prioritised;
-  if (!about.job.in_priority) return std::nullopt;
-  const std::uint64_t beside = about.prioritised - std::min<std::uint64_t>(about.prioritised, 1);
-  return beside + (field(about, "priority").starts_with('-') ? about.queue_length : 0);
+std::optional<std::uint64_t> max_jobs_ahead(const JobSituation& situation) {
+  if (situation.entries_ahead) return *situation.entries_ahead + situation.priority_count;
+  if (!situation.job.in_priority_index) return std::nullopt;
+  const std::uint64_t other_priority_count =
+      situation.priority_count - std::min<std::uint64_t>(situation.priority_count, 1);
+  return other_priority_count + (get_field(situation, "priority").starts_with('-') ? situation.queue_length : 0);
 }
 
-void report_position(const JobSituation& about, Explanation& out) {
-  if (about.job.in_priority) {
+void add_position_evidence(const JobSituation& situation, Explanation& out) {
+  if (situation.job.in_priority_index) {
+    out.evidence.push_back(fmt::format(
+        "priority {}: beside {}, with {} that have one", get_field(situation, "priority"), situation.queue,
+        count_with_noun(situation.priority_count - std::min<std::uint64_t>(situation.priority_count, 1), "other job")));
+  } else if (situation.entries_ahead) {
     out.evidence.push_back(
-        fmt::format("priority {}: beside {}, with {} that have one", field(about, "priority"), about.queue,
-                    count_with_noun(about.prioritised - std::min<std::uint64_t>(about.prioritised, 1), "other job")));
-  } else if (about.ahead) {
-    out.evidence.push_back(fmt::format("position {} of {} in {}", *about.ahead + 1, about.queue_length, about.queue));
+        fmt::format("position {} of {} in {}", *situation.entries_ahead + 1, situation.queue_length, situation.queue));
   } else {
-    out.evidence.push_back(fmt::format("{} entries in {}; it is far behind", about.queue_length, about.queue));
+    out.evidence.push_back(fmt::format("{} entries in {}; it is far behind", situation.queue_length, situation.queue));
   }
-  if (about.prioritised > 0 && !about.job.in_priority) {
-    out.evidence.push_back(count_with_noun(about.prioritised, "job") +
+  if (situation.priority_count > 0 && !situation.job.in_priority_index) {
+    out.evidence.push_back(count_with_noun(situation.priority_count, "job") +
                            " with a priority beside them; those above 0 come first");
   }
-  if (about.job.in_queue > 1) {
-    out.evidence.push_back(
-        fmt::format("its key is in the queue {} times; the duplicates will be dropped", about.job.in_queue));
+  if (situation.job.queue_entry_count > 1) {
+    out.evidence.push_back(fmt::format("its key is in the queue {} times; the duplicates will be dropped",
+                                       situation.job.queue_entry_count));
   }
-  const ClaimView& claim = about.job.claim;
+  const ClaimView& claim = situation.job.claim;
   if (claim.reason == "released" || claim.reason == "expired") {
     out.evidence.push_back(fmt::format("delivery {} ended without a report ({})", claim.deliveries, claim.reason));
   } else if (!claim.reason.empty()) {
@@ -260,67 +267,71 @@ void report_position(const JobSituation& about, Explanation& out) {
   }
 }
 
-std::string type_of_queue(const JobSituation& about) {
-  return about.queue.starts_with("queue:") ? about.queue.substr(6) : about.queue;
+std::string get_queue_type(const JobSituation& situation) {
+  return situation.queue.starts_with("queue:") ? situation.queue.substr(6) : situation.queue;
 }
 
-void no_runner(const JobSituation& about, Explanation& out) {
+void explain_no_runner(const JobSituation& situation, Explanation& out) {
   out.cause = "no_runner";
-  out.reason = "no runner serves " + about.queue;
-  const std::string others = served_by_live(about.runners);
-  if (about.queue.starts_with(kRouterQueue)) {
+  out.reason = "no runner serves " + situation.queue;
+  const std::string live_queues = list_served_queues(situation.runners);
+  if (situation.queue.starts_with(kRouterQueue)) {
     out.reason = "it is for a supervisor on another host, and no coordinator has sent it yet";
-    out.next =
+    out.next_action =
         "start `mycojobs coordinator`; if one runs, wait for other jobs at that supervisor or raise "
         "--coordinator-deliveries; its log has further errors";
     return;
   }
-  out.evidence.push_back(others.empty() ? "no runner of this context is alive" : "live runners serve " + others);
-  const bool own = !about.queue.starts_with("queue:");
-  out.next = own ? "start the runner that this queue belongs to, or cancel the job with " + command(about, "job cancel")
-                 : fmt::format(
-                       "start an agent that runs {} for context {} (`mycojobs agent --redis URL --context {}`; "
-                       "`mycojobs doctor` shows what its host can run)",
-                       quote_for_shell(type_of_queue(about)), about.context, about.context);
+  out.evidence.push_back(live_queues.empty() ? "no runner of this context is alive"
+                                             : "live runners serve " + live_queues);
+  const bool is_own_queue = !situation.queue.starts_with("queue:");
+  out.next_action = is_own_queue
+                        ? "start the runner that this queue belongs to, or cancel the job with " +
+                              format_command(situation, "job cancel")
+                        : fmt::format(
+                              "start an agent that runs {} for context {} (`mycojobs agent --redis URL --context {}`; "
+                              "`mycojobs doctor` shows what its host can run)",
+                              quote_for_shell(get_queue_type(situation)), situation.context, situation.context);
 }
 
-// Returns whether the claims of the runner were denied recently: its actor has no right to run jobs here.
-bool is_refused(const JobSituation& about, const RunnerInfo& info) {
-  constexpr std::uint64_t kRefusedLatelyMs = 60000;  // a refused runner retries sooner than that
+// Returns whether claims of the runner were denied recently, because its actor may not run jobs in this context.
+bool was_refused_recently(const JobSituation& situation, const RunnerInfo& info) {
+  constexpr std::uint64_t kMaxRefusalAgeMs = 60000;  // longer than the retry interval of such a runner
   std::uint64_t at = 0;
-  return parse_u64(field_of(info.runner.unknown, "refused_ms"), at) && about.job.now_ms < at + kRefusedLatelyMs;
+  return parse_u64(field_of(info.runner.unknown, "refused_ms"), at) && situation.job.now_ms < at + kMaxRefusalAgeMs;
 }
 
-void all_refused(const JobSituation& about, const RunnerInfo& info, Explanation& out) {
+void explain_refused_runner(const JobSituation& situation, const RunnerInfo& info, Explanation& out) {
   const std::string actor = info.runner.actor_id == 0 ? "" : std::to_string(info.runner.actor_id);
   out.cause = "runner_refused";
-  out.reason = fmt::format("runner {} serves {}, and {} may not run jobs of context {}", info.runner.id, about.queue,
-                           actor.empty() ? "without an actor it" : "its actor " + actor, about.context);
+  out.reason =
+      fmt::format("runner {} serves {}, and {} may not run jobs of context {}", info.runner.id, situation.queue,
+                  actor.empty() ? "without an actor it" : "its actor " + actor, situation.context);
   out.evidence.push_back(
-      fmt::format("the record context:{} lists the allowed actors: executors, admins", about.context));
-  out.next = fmt::format("let an admin allow it: `mycojobs context grant {} --executor {}`", about.context,
-                         actor.empty() ? "ID" : actor);
-  if (actor.empty()) out.next += "; and give the agent that actor (setting runner_actor)";
+      fmt::format("the record context:{} lists the allowed actors: executors, admins", situation.context));
+  out.next_action = fmt::format("let an admin allow it: `mycojobs context grant {} --executor {}`", situation.context,
+                                actor.empty() ? "ID" : actor);
+  if (actor.empty()) out.next_action += "; and give the agent that actor (setting runner_actor)";
 }
 
-// Explains a queue if all its runners are on hosts that lack a resource.
-void all_paused(const JobSituation& about, const RunnerInfo& info, Explanation& out) {
+// Explains a wait for a queue whose runners all are on hosts that lack a resource.
+void explain_paused_runner(const JobSituation& situation, const RunnerInfo& info, Explanation& out) {
   out.cause = "runner_paused";
-  out.reason =
-      fmt::format("runner {} serves {} but claims no jobs now: {}", info.runner.id, about.queue, pause_reason(info));
-  out.next = fmt::format("check the host {}: the agent resumes when it can start jobs; or start another agent",
-                         quote_for_shell(printable(info.hold.host)));
+  out.reason = fmt::format("runner {} serves {} but claims no jobs now: {}", info.runner.id, situation.queue,
+                           pause_reason(info));
+  out.next_action = fmt::format("check the host {}: the agent resumes when it can start jobs; or start another agent",
+                                quote_for_shell(printable(info.holder.host)));
 }
 
 // Explains why a job waits in its queue.
-void check_queue(const JobSituation& about, Explanation& out) {
-  std::uint32_t serving = 0;
-  std::uint32_t free = 0;
+void explain_queue_wait(const JobSituation& situation, Explanation& out) {
+  std::uint32_t serving_count = 0;
+  std::uint32_t free_slots = 0;
   const RunnerInfo* refused = nullptr;
   const RunnerInfo* paused = nullptr;
-  for (const RunnerInfo& info : about.runners) {
-    if (presence(info) != RunnerPresence::live || !serves(info, about.queue)) continue;
-    if (is_refused(about, info)) {
+  for (const RunnerInfo& info : situation.runners) {
+    if (get_presence(info) != RunnerPresence::live || !serves_queue(info, situation.queue)) continue;
+    if (was_refused_recently(situation, info)) {
       refused = &info;
       continue;
     }
@@ -328,162 +339,169 @@ void check_queue(const JobSituation& about, Explanation& out) {
       paused = &info;
       continue;
     }
-    ++serving;
-    free += info.runner.slots - std::min(info.claims, info.runner.slots);
+    ++serving_count;
+    free_slots += info.runner.slots - std::min(info.live_claims, info.runner.slots);
   }
-  if (about.queue_paused) {
+  if (situation.queue_paused) {
     out.cause = "queue_paused";
-    out.reason = about.queue + " is paused";
-    out.next = "go on with " + command(about, "queue resume", quote_for_shell(type_of_queue(about)));
-  } else if (serving == 0 && refused != nullptr) {
-    all_refused(about, *refused, out);
-  } else if (serving == 0 && paused != nullptr) {
-    all_paused(about, *paused, out);
-  } else if (serving == 0) {
-    no_runner(about, out);
-  } else if (free == 0) {
+    out.reason = situation.queue + " is paused";
+    out.next_action =
+        "go on with " + format_command(situation, "queue resume", quote_for_shell(get_queue_type(situation)));
+  } else if (serving_count == 0 && refused != nullptr) {
+    explain_refused_runner(situation, *refused, out);
+  } else if (serving_count == 0 && paused != nullptr) {
+    explain_paused_runner(situation, *paused, out);
+  } else if (serving_count == 0) {
+    explain_no_runner(situation, out);
+  } else if (free_slots == 0) {
     out.cause = "slots_busy";
-    out.reason =
-        fmt::format("every slot of the {} that serve{} {} is busy",
-                    serving == 1 ? "runner" : fmt::format("{} runners", serving), serving == 1 ? "s" : "", about.queue);
-    out.next = "wait, or start another agent, or give the runners more --slots";
-  } else if (most_ahead(about) == 0U) {
+    out.reason = fmt::format("every slot of the {} that serve{} {} is busy",
+                             serving_count == 1 ? "runner" : fmt::format("{} runners", serving_count),
+                             serving_count == 1 ? "s" : "", situation.queue);
+    out.next_action = "wait, or start another agent, or give the runners more --slots";
+  } else if (max_jobs_ahead(situation) == 0U) {
     out.cause = "next";
-    out.reason = "it is the next one in " + about.queue;
-    out.next = "repeat the command in a second: a runner with a free slot claims it immediately";
+    out.reason = "it is the next one in " + situation.queue;
+    out.next_action = "repeat the command in a second: a runner with a free slot claims it immediately";
   } else {
     out.cause = "behind_others";
-    const auto max = most_ahead(about);
-    const bool exact = about.ahead && about.prioritised == 0;
-    out.reason = max ? fmt::format("{}{} in {}", exact ? "" : "at most ",
-                                   count_with_noun(*max, "job precedes it", "jobs precede it"), about.queue)
-                     : fmt::format("very many jobs precede it in {}", about.queue);
-    out.next = "wait, or start another agent, or submit it with a --priority";
+    const auto max = max_jobs_ahead(situation);
+    const bool is_exact = situation.entries_ahead && situation.priority_count == 0;
+    out.reason = max ? fmt::format("{}{} in {}", is_exact ? "" : "at most ",
+                                   count_with_noun(*max, "job precedes it", "jobs precede it"), situation.queue)
+                     : fmt::format("very many jobs precede it in {}", situation.queue);
+    out.next_action = "wait, or start another agent, or submit it with a --priority";
   }
 }
 
-Explanation unknown(const JobSituation& about) {
-  if (about.job.missing || about.job.in_queue > 0) {
-    Explanation out = begin(about, "missing");
+Explanation explain_unknown(const JobSituation& situation) {
+  if (situation.job.awaits_record || situation.job.queue_entry_count > 0) {
+    Explanation out = make_explanation(situation, "missing");
     out.cause = "record_awaited";
     out.reason = "its key was in a queue, but its record has not been written yet";
     out.evidence.emplace_back("no record; its entry was moved aside");
-    out.next = fmt::format("write the record with {}; an entry waits two seconds for it, then it is a dead letter",
-                           redis_cli(about, "HSET " + about.job.job_key + " ..."));
+    out.next_action =
+        fmt::format("write the record with {}; an entry waits two seconds for it, then it is a dead letter",
+                    format_redis_cli(situation, "HSET " + situation.job.job_key + " ..."));
     return out;
   }
-  if (about.dead_letter) {
-    Explanation out = begin(about, "missing");
+  if (situation.dead_letter) {
+    Explanation out = make_explanation(situation, "missing");
     out.cause = "record_never_came";
-    out.reason = "its key was in " + about.dead_letter->queue + ", and it has no record";
-    out.evidence.push_back(fmt::format("dead letter {}: {}, {}", about.dead_letter->id, about.dead_letter->reason,
-                                       moment_text(about.dead_letter->at_ms)));
-    out.next = "write the record, then " + command(about, "queue dead --requeue", about.dead_letter->id) +
-               "; or strike it off with --drop";
+    out.reason = "its key was in " + situation.dead_letter->queue + ", and it has no record";
+    out.evidence.push_back(fmt::format("dead letter {}: {}, {}", situation.dead_letter->id,
+                                       situation.dead_letter->reason, format_time(situation.dead_letter->at_ms)));
+    out.next_action = "write the record, then " +
+                      format_command(situation, "queue dead --requeue", situation.dead_letter->id) +
+                      "; or strike it off with --drop";
     return out;
   }
-  Explanation out = begin(about, "unknown");
-  if (about.in_database_0) {
+  Explanation out = make_explanation(situation, "unknown");
+  if (situation.in_database_0) {
     out.cause = "in_database_0";
-    out.reason = fmt::format("{} is in database 0, and the jobs of context {} are in database {}", about.job.job_key,
-                             about.context, about.context);
+    out.reason = fmt::format("{} is in database 0, and the jobs of context {} are in database {}",
+                             situation.job.job_key, situation.context, situation.context);
     out.evidence.emplace_back("a record in database 0; in that of the context no record, no claim");
-    out.next =
-        fmt::format("choose the database, as in redis-cli -n {}; for this job: `redis-cli MOVE {} {}`, then {}",
-                    about.context, about.job.job_key, about.context,
-                    redis_cli(about, "LPUSH " + (about.queue.empty() ? "queue:python" : quote_for_shell(about.queue)) +
-                                         " " + about.job.job_key));
+    out.next_action = fmt::format(
+        "choose the database, as in redis-cli -n {}; for this job: `redis-cli MOVE {} {}`, then {}", situation.context,
+        situation.job.job_key, situation.context,
+        format_redis_cli(situation, "LPUSH " +
+                                        (situation.queue.empty() ? "queue:python" : quote_for_shell(situation.queue)) +
+                                        " " + situation.job.job_key));
     return out;
   }
   out.cause = "no_such_job";
-  out.reason = fmt::format("context {} has no data of {}", about.context, about.job.job_key);
+  out.reason = fmt::format("context {} has no data of {}", situation.context, situation.job.job_key);
   out.evidence.emplace_back("no record, no claim, no queue entry that waits for its record");
-  out.next = fmt::format(
+  out.next_action = fmt::format(
       "check CALLER:ID and --context; {} shows what there is. Jobs that have ended are forgotten "
       "after the retention time",
-      command(about, "job list", ""));
+      format_command(situation, "job list", ""));
   return out;
 }
 
-Explanation bare(const JobSituation& about) {
-  const std::string status = field(about, "status");
-  if (status == "finished" || status == "error") return ended(about);
-  if (about.job.in_queue > 0 || about.job.in_priority || about.job.missing) return queued(about);
-  Explanation out = begin(about, "unqueued");
-  if (about.dead_letter) {
-    out.evidence.push_back(fmt::format("dead letter {}: {}", about.dead_letter->id, about.dead_letter->reason));
+Explanation explain_unclaimed(const JobSituation& situation) {
+  const std::string status = get_field(situation, "status");
+  if (status == "finished" || status == "error") return explain_ended(situation);
+  if (situation.job.queue_entry_count > 0 || situation.job.in_priority_index || situation.job.awaits_record)
+    return explain_queued(situation);
+  Explanation out = make_explanation(situation, "unqueued");
+  if (situation.dead_letter) {
+    out.evidence.push_back(fmt::format("dead letter {}: {}", situation.dead_letter->id, situation.dead_letter->reason));
   }
-  if (about.queue.empty()) {
+  if (situation.queue.empty()) {
     out.cause = "no_script_type";
     out.reason = "its record names no script_type, so it belongs to no queue";
-    out.next = "set its script type with " + redis_cli(about, "HSET " + about.job.job_key + " script_type python") +
-               ", then LPUSH its key onto queue:python";
+    out.next_action = "set its script type with " +
+                      format_redis_cli(situation, "HSET " + situation.job.job_key + " script_type python") +
+                      ", then LPUSH its key onto queue:python";
     return out;
   }
-  out.evidence.push_back("not in " + about.queue);
+  out.evidence.push_back("not in " + situation.queue);
   if (status == "started") {
     out.cause = "started_elsewhere";
     out.reason = "its record has the status started, but no runner of mycojobs has claimed it";
-    out.next = "if no other program runs it, queue it with " + push_again(about);
+    out.next_action = "if no other program runs it, queue it with " + format_push_command(situation);
     return out;
   }
   out.cause = "not_queued";
   out.reason = "its record exists, but its key is in no queue";
-  out.next = "queue it with " + push_again(about) + "; `mycojobs job submit` does both in one step";
+  out.next_action = "queue it with " + format_push_command(situation) + "; `mycojobs job submit` does both in one step";
   return out;
 }
 
-Explanation queued(const JobSituation& about) {
-  const JobStoreState& job = about.job;
+Explanation explain_queued(const JobSituation& situation) {
+  const JobStoreState& job = situation.job;
   if (job.record_type == "none") {
-    Explanation out = begin(about, "missing");
+    Explanation out = make_explanation(situation, "missing");
     out.cause = "record_deleted";
-    out.reason = "its record was deleted while it was in " + about.queue;
-    out.next = "write the record again before it is claimed; otherwise it becomes a dead letter";
+    out.reason = "its record was deleted while it was in " + situation.queue;
+    out.next_action = "write the record again before it is claimed; otherwise it becomes a dead letter";
     return out;
   }
-  if (job.missing && job.in_queue == 0) {
-    Explanation out = begin(about, "missing");
+  if (job.awaits_record && job.queue_entry_count == 0) {
+    Explanation out = make_explanation(situation, "missing");
     out.cause = "record_awaited";
-    out.reason = "its record was written after its key had been removed from " + about.queue;
-    out.next = anyone_alive(about) ? "repeat the command in a second: an agent returns it to its queue"
-                                   : "start an agent: any agent returns it to its queue";
+    out.reason = "its record was written after its key had been removed from " + situation.queue;
+    out.next_action = has_live_runner(situation) ? "repeat the command in a second: an agent returns it to its queue"
+                                                 : "start an agent: any agent returns it to its queue";
     return out;
   }
-  if (job.in_queue == 0 && !job.in_priority && !job.missing) return place_lost(about, "queued", about.queue);
-  Explanation out = begin(about, "queued");
-  report_position(about, out);
-  check_queue(about, out);
-  report_runners(about, out);
+  if (job.queue_entry_count == 0 && !job.in_priority_index && !job.awaits_record)
+    return explain_missing_index_entry(situation, "queued", situation.queue);
+  Explanation out = make_explanation(situation, "queued");
+  add_position_evidence(situation, out);
+  explain_queue_wait(situation, out);
+  add_runner_evidence(situation, out);
   return out;
 }
 
 // Explanations of jobs that wait for something other than a slot.
 
-constexpr std::size_t kJobsNamed = 10;  // maximum number of jobs that are named one by one
+constexpr std::size_t kMaxListedJobs = 10;  // further jobs are counted
 
-std::string where_is(const JobStoreState& job) {
-  if (job.record_type == "none" && !job.claim.present) return "does not exist";
+std::string describe_state(const JobStoreState& job) {
+  if (job.record_type == "none" && !job.claim.exists) return "does not exist";
   const std::string& state = job.claim.state;
   if (state == "ended") return fmt::format("ended as {} {}", job.claim.status, job.claim.detail);
   if (!state.empty()) return "is " + state;
-  return job.in_queue > 0 ? "is in its queue" : "has not been claimed yet";
+  return job.queue_entry_count > 0 ? "is in its queue" : "has not been claimed yet";
 }
 
-// Adds the jobs that this job waits for, missing jobs first.
-const JobStoreState* report_awaited(const JobSituation& about, Explanation& out) {
+// Adds the jobs that this job waits for, missing jobs first. Returns the first of them, or null.
+const JobStoreState* add_dependency_evidence(const JobSituation& situation, Explanation& out) {
   std::vector<const JobStoreState*> jobs;
-  for (const JobStoreState& job : about.awaited) jobs.push_back(&job);
-  const auto absent = [](const JobStoreState* job) { return where_is(*job) == "does not exist"; };
+  for (const JobStoreState& job : situation.dependencies) jobs.push_back(&job);
+  const auto absent = [](const JobStoreState* job) { return describe_state(*job) == "does not exist"; };
   std::stable_partition(jobs.begin(), jobs.end(), absent);
-  for (std::size_t i = 0; i < std::min(jobs.size(), kJobsNamed); ++i) {
-    out.evidence.push_back(fmt::format("{} {}", jobs[i]->job_key, where_is(*jobs[i])));
+  for (std::size_t i = 0; i < std::min(jobs.size(), kMaxListedJobs); ++i) {
+    out.evidence.push_back(fmt::format("{} {}", jobs[i]->job_key, describe_state(*jobs[i])));
   }
-  if (jobs.size() > kJobsNamed) out.evidence.push_back(fmt::format("and {} more", jobs.size() - kJobsNamed));
+  if (jobs.size() > kMaxListedJobs) out.evidence.push_back(fmt::format("and {} more", jobs.size() - kMaxListedJobs));
   return jobs.empty() ? nullptr : jobs.front();
 }
 
-std::vector<std::string> texts(const std::string& list) {
+std::vector<std::string> parse_list(const std::string& list) {
   std::vector<std::string> out;
   const auto parsed = parse_json(list.empty() ? "[]" : list);
   if (!parsed || !parsed->is_array()) return {list};
@@ -491,246 +509,267 @@ std::vector<std::string> texts(const std::string& list) {
   return out;
 }
 
-// For example "job:12:9" -> "--caller 12 --id 9".
-std::string flags_of(const std::string& job_key) {
+// Formats "job:12:9" as "--caller 12 --id 9".
+std::string format_job_flags(const std::string& job_key) {
   const auto colon = job_key.rfind(':');
   return fmt::format("--caller {} --id {}", job_key.substr(4, colon - 4), job_key.substr(colon + 1));
 }
 
-std::string flow_of(const ClaimView& claim) {
+std::string get_flow_id(const ClaimView& claim) {
   const auto blank = claim.flow.find(' ');
   return blank == std::string::npos ? "" : claim.flow.substr(blank + 1);
 }
 
-Explanation planned(const JobSituation& about) {
-  Explanation out = begin(about, "planned");
-  const std::string flow = flow_of(about.job.claim);
-  if (const std::string& message = about.job.claim.message; flow.empty() && !message.empty()) {
+Explanation explain_planned(const JobSituation& situation) {
+  Explanation out = make_explanation(situation, "planned");
+  const std::string flow = get_flow_id(situation.job.claim);
+  if (const std::string& message = situation.job.claim.message; flow.empty() && !message.empty()) {
     out.cause = "away";
     out.reason = message + " sent it to another context, whose answer ends it";
     out.evidence.push_back("of " + message);
-    out.next = "see " + command(about, "message show", message.substr(message.find(':') + 1));
+    out.next_action = "see " + format_command(situation, "message show", message.substr(message.find(':') + 1));
     return out;
   }
   out.cause = "flow";
   out.reason = fmt::format("it waits for its flow {}, which queues it when the preceding nodes have ended", flow);
   out.evidence.push_back("of flow:" + flow);
-  out.next = "see " + command(about, "flow explain", flow);
+  out.next_action = "see " + format_command(situation, "flow explain", flow);
   return out;
 }
 
-Explanation delayed(const JobSituation& about) {
-  const JobStoreState& job = about.job;
-  if (!job.due_ms) return place_lost(about, "delayed", "the index of delays");
-  Explanation out = begin(about, "delayed");
-  const bool retry = field(about, "detail") == "retry_wait";
-  const std::string when = job.now_ms < *job.due_ms ? fmt::format("in {} ({})", span_text(*job.due_ms - job.now_ms),
-                                                                  moment_text(*job.due_ms))
-                                                    : fmt::format("since {}", span_text(job.now_ms - *job.due_ms));
-  if (retry) {
-    out.evidence.push_back(
-        fmt::format("attempt {} of {} is due {}", std::max(job.claim.attempt, 1U), number(about, "retries") + 1, when));
-    if (const std::string error = field(about, "error"); !error.empty()) out.evidence.push_back("last error: " + error);
+Explanation explain_delayed(const JobSituation& situation) {
+  const JobStoreState& job = situation.job;
+  if (!job.due_ms) return explain_missing_index_entry(situation, "delayed", "the index of delays");
+  Explanation out = make_explanation(situation, "delayed");
+  const bool is_retry = get_field(situation, "detail") == "retry_wait";
+  const std::string due_text =
+      job.now_ms < *job.due_ms
+          ? fmt::format("in {} ({})", format_duration(*job.due_ms - job.now_ms), format_time(*job.due_ms))
+          : fmt::format("since {}", format_duration(job.now_ms - *job.due_ms));
+  if (is_retry) {
+    out.evidence.push_back(fmt::format("attempt {} of {} is due {}", std::max(job.claim.attempt, 1U),
+                                       get_number(situation, "retries") + 1, due_text));
+    if (const std::string error = get_field(situation, "error"); !error.empty())
+      out.evidence.push_back("last error: " + error);
   } else {
-    out.evidence.push_back("due " + when);
+    out.evidence.push_back("due " + due_text);
   }
   if (job.now_ms >= *job.due_ms) {
     out.cause = "due";
-    out.reason = anyone_alive(about) ? "it is due" : "it is due, but no agent is alive to queue it";
-    out.next = anyone_alive(about) ? "repeat the command in a second: an agent adds it to its queue"
-                                   : "start an agent of this context: any agent adds it to its queue";
+    out.reason = has_live_runner(situation) ? "it is due" : "it is due, but no agent is alive to queue it";
+    out.next_action = has_live_runner(situation) ? "repeat the command in a second: an agent adds it to its queue"
+                                                 : "start an agent of this context: any agent adds it to its queue";
     return out;
   }
-  if (field(about, "detail") == "quota") {
+  if (get_field(situation, "detail") == "quota") {
     out.cause = "quota";
     out.reason =
         "the jobs of its caller keep more than a quota allows: no further job of that caller starts until they keep "
         "less";
-    out.next = "wait until jobs of the caller leave, delete ended ones (" + command(about, "job delete", "") +
-               "), or raise the quota that the evidence names";
+    out.next_action = "wait until jobs of the caller leave, delete ended ones (" +
+                      format_command(situation, "job delete", "") + "), or raise the quota that the evidence names";
     return out;
   }
-  out.cause = retry ? "retry_wait" : "postponed";
-  const bool given_back = job.claim.reason == "released";
+  out.cause = is_retry ? "retry_wait" : "postponed";
+  const bool was_released = job.claim.reason == "released";
   out.reason =
-      retry ? "its last attempt failed; the next one begins " + when
-      : given_back
-          ? "an agent released it before it started (the log of the agent has the reason); it is claimed again " + when
-          : "it was submitted to run later, " + when;
-  out.next = "wait, or end it with " + command(about, "job cancel");
+      is_retry ? "its last attempt failed; the next one begins " + due_text
+      : was_released
+          ? "an agent released it before it started (the log of the agent has the reason); it is claimed again " +
+                due_text
+          : "it was submitted to run later, " + due_text;
+  out.next_action = "wait, or end it with " + format_command(situation, "job cancel");
   return out;
 }
 
-Explanation waiting(const JobSituation& about) {
-  if (about.job.waits_for.empty()) return place_lost(about, "waiting", "the index of jobs that wait for others");
-  Explanation out = begin(about, "waiting");
-  const JobStoreState* first = report_awaited(about, out);
-  if (!about.cycle.empty()) {
+Explanation explain_waiting(const JobSituation& situation) {
+  if (situation.job.awaited_jobs.empty())
+    return explain_missing_index_entry(situation, "waiting", "the index of jobs that wait for others");
+  Explanation out = make_explanation(situation, "waiting");
+  const JobStoreState* first = add_dependency_evidence(situation, out);
+  if (!situation.cycle.empty()) {
     out.cause = "cycle";
-    out.reason = fmt::format("jobs wait for one another in a circle: {}", fmt::join(about.cycle, " -> "));
-    out.next = "cancel one of the circle: " + command(about, "job cancel", about.cycle.back().substr(4));
+    out.reason = fmt::format("jobs wait for one another in a circle: {}", fmt::join(situation.cycle, " -> "));
+    out.next_action =
+        "cancel one of the circle: " + format_command(situation, "job cancel", situation.cycle.back().substr(4));
     return out;
   }
-  if (first != nullptr && where_is(*first) == "does not exist") {
+  if (first != nullptr && describe_state(*first) == "does not exist") {
     out.cause = "dependency_absent";
     out.reason = fmt::format("it depends on {}, which does not exist", first->job_key);
-    out.next = fmt::format("submit it: {}; or end this one with {}",
-                           command(about, "job submit FILE", flags_of(first->job_key)), command(about, "job cancel"));
+    out.next_action = fmt::format("submit it: {}; or end this one with {}",
+                                  format_command(situation, "job submit FILE", format_job_flags(first->job_key)),
+                                  format_command(situation, "job cancel"));
     return out;
   }
   out.cause = "dependencies";
   out.reason =
-      count_with_noun(about.job.waits_for.size(), "job that it depends on has", "jobs that it depends on have") +
+      count_with_noun(situation.job.awaited_jobs.size(), "job that it depends on has", "jobs that it depends on have") +
       " not ended";
-  out.next = "ask why of the first: " + command(about, "job explain", about.job.waits_for.front().substr(4));
+  out.next_action =
+      "ask why of the first: " + format_command(situation, "job explain", situation.job.awaited_jobs.front().substr(4));
   return out;
 }
 
-Explanation prerequisites(const JobSituation& about) {
-  if (!about.job.check_ms) return place_lost(about, "prerequisites", "the index of prerequisites");
-  Explanation out = begin(about, "prerequisites");
-  const auto conditions = texts(field(about, "prerequisites"));
+Explanation explain_prerequisites(const JobSituation& situation) {
+  if (!situation.job.check_ms)
+    return explain_missing_index_entry(situation, "prerequisites", "the index of prerequisites");
+  Explanation out = make_explanation(situation, "prerequisites");
+  const auto conditions = parse_list(get_field(situation, "prerequisites"));
   for (const std::string& condition : conditions) out.evidence.push_back("prerequisite: " + condition);
-  const std::uint64_t now = about.job.now_ms;
-  const bool alive = anyone_alive(about) || about.coordinator_checks;
-  out.evidence.push_back(*about.job.check_ms > now
-                             ? fmt::format("checked again in {}", span_text(*about.job.check_ms - now))
-                             : fmt::format("to be checked since {}", span_text(now - *about.job.check_ms)));
-  out.cause = alive ? "not_met" : "not_checked";
-  out.reason = fmt::format("{}: {}", alive ? "its prerequisites are not met" : "no process is running that checks them",
-                           fmt::join(conditions, ", "));
-  out.next = (alive ? "make them true" : "start an agent of this context, or a coordinator that may check them") +
-             std::string(", or end it with ") + command(about, "job cancel");
+  const std::uint64_t now_ms = situation.job.now_ms;
+  const bool is_checked = has_live_runner(situation) || situation.coordinator_checks;
+  out.evidence.push_back(
+      *situation.job.check_ms > now_ms
+          ? fmt::format("checked again in {}", format_duration(*situation.job.check_ms - now_ms))
+          : fmt::format("to be checked since {}", format_duration(now_ms - *situation.job.check_ms)));
+  out.cause = is_checked ? "not_met" : "not_checked";
+  out.reason =
+      fmt::format("{}: {}", is_checked ? "its prerequisites are not met" : "no process is running that checks them",
+                  fmt::join(conditions, ", "));
+  out.next_action =
+      (is_checked ? "make them true" : "start an agent of this context, or a coordinator that may check them") +
+      std::string(", or end it with ") + format_command(situation, "job cancel");
   for (const std::string& condition : conditions) {
-    if (!alive || !condition.starts_with("approval:")) continue;
-    const std::string which = about.job.job_key.substr(4) + " " + quote_for_shell(condition.substr(9));
-    out.next = command(about, "job approve", which) + ", or " + command(about, "job reject", which);
+    if (!is_checked || !condition.starts_with("approval:")) continue;
+    const std::string arguments = situation.job.job_key.substr(4) + " " + quote_for_shell(condition.substr(9));
+    out.next_action = format_command(situation, "job approve", arguments) + ", or " +
+                      format_command(situation, "job reject", arguments);
     break;
   }
   return out;
 }
 
-Explanation held(const JobSituation& about) {
-  if (!about.job.held) return place_lost(about, "held", "the list of jobs that its concurrency key holds back");
-  Explanation out = begin(about, "held");
-  const std::string key = slot_key(about.job);
-  const std::uint64_t limit = std::max<std::uint64_t>(number(about, "concurrency_limit"), 1);
-  const auto& takers = about.slot_takers;
-  for (std::size_t i = 0; i < std::min(takers.size(), kJobsNamed); ++i) out.evidence.push_back("runs: " + takers[i]);
-  if (takers.size() > kJobsNamed) out.evidence.push_back(fmt::format("and {} more", takers.size() - kJobsNamed));
-  if (takers.empty()) {
+Explanation explain_held(const JobSituation& situation) {
+  if (!situation.job.is_held)
+    return explain_missing_index_entry(situation, "held", "the list of jobs that its concurrency key holds back");
+  Explanation out = make_explanation(situation, "held");
+  const std::string key = get_slot_key(situation.job);
+  const std::uint64_t limit = std::max<std::uint64_t>(get_number(situation, "concurrency_limit"), 1);
+  const auto& owners = situation.slot_owners;
+  for (std::size_t i = 0; i < std::min(owners.size(), kMaxListedJobs); ++i)
+    out.evidence.push_back("runs: " + owners[i]);
+  if (owners.size() > kMaxListedJobs)
+    out.evidence.push_back(fmt::format("and {} more", owners.size() - kMaxListedJobs));
+  if (owners.empty()) {
     out.cause = "slot_free";
     out.reason = fmt::format("it is held by concurrency key {}, although no job of that key runs", key);
-    out.next = "repeat the command; if the state persists, repair it with " + command(about, "doctor --rebuild", "");
+    out.next_action = "repeat the command; if the state persists, repair it with " +
+                      format_command(situation, "doctor --rebuild", "");
     return out;
   }
   out.cause = "slots_taken";
-  out.reason = fmt::format("{} of {} that concurrency key {} allows {} now", takers.size(),
-                           count_with_noun(limit, "job"), key, takers.size() == 1 ? "runs" : "run");
-  out.next = "wait for one of them, or find its reason: " + command(about, "job explain", takers.front().substr(4));
+  out.reason = fmt::format("{} of {} that concurrency key {} allows {} now", owners.size(),
+                           count_with_noun(limit, "job"), key, owners.size() == 1 ? "runs" : "run");
+  out.next_action =
+      "wait for one of them, or find its reason: " + format_command(situation, "job explain", owners.front().substr(4));
   return out;
 }
 
 // Explanations of jobs that a runner has claimed.
 
-const RunnerInfo* runner_of(const JobSituation& about) {
-  const auto found = std::find_if(about.runners.begin(), about.runners.end(),
-                                  [&](const RunnerInfo& info) { return info.runner.id == about.job.claim.runner; });
-  return found == about.runners.end() ? nullptr : &*found;
+const RunnerInfo* find_runner(const JobSituation& situation) {
+  const auto found = std::find_if(situation.runners.begin(), situation.runners.end(),
+                                  [&](const RunnerInfo& info) { return info.runner.id == situation.job.claim.runner; });
+  return found == situation.runners.end() ? nullptr : &*found;
 }
 
 // Returns whether the process that claimed the job still holds the id of its runner.
-bool owner_is_alive(const JobSituation& about, const RunnerInfo* info) {
-  return !about.owner_ended && info != nullptr && presence(*info) == RunnerPresence::live &&
-         info->hold.instance == about.job.claim.instance;
+bool is_owner_alive(const JobSituation& situation, const RunnerInfo* info) {
+  return !situation.owner_ended && info != nullptr && get_presence(*info) == RunnerPresence::live &&
+         info->holder.instance == situation.job.claim.instance;
 }
 
-void report_owner(const JobSituation& about, const RunnerInfo* info, Explanation& out) {
-  const ClaimView& claim = about.job.claim;
+void add_owner_evidence(const JobSituation& situation, const RunnerInfo* info, Explanation& out) {
+  const ClaimView& claim = situation.job.claim;
   if (info == nullptr) {
     out.evidence.push_back(fmt::format("runner {}, which has no registration", claim.runner));
-  } else if (about.owner_ended) {
+  } else if (situation.owner_ended) {
     out.evidence.push_back(fmt::format(
         "runner {}: the agent that claimed it has ended on this host with all its processes", claim.runner));
-  } else if (!owner_is_alive(about, info) && presence(*info) == RunnerPresence::live) {
+  } else if (!is_owner_alive(situation, info) && get_presence(*info) == RunnerPresence::live) {
     out.evidence.push_back(fmt::format("runner {} was restarted on {}; its process that claimed the job has ended",
-                                       claim.runner, info->hold.host));
+                                       claim.runner, info->holder.host));
   } else {
-    out.evidence.push_back("runner " + describe(*info, about.job.now_ms) +
-                           (info->hold.pid > 0 ? fmt::format(", process {}", info->hold.pid) : ""));
+    out.evidence.push_back("runner " + describe(*info, situation.job.now_ms) +
+                           (info->holder.pid > 0 ? fmt::format(", process {}", info->holder.pid) : ""));
   }
 }
 
-std::string lease_text(std::uint64_t until_ms, std::uint64_t now_ms) {
-  if (until_ms >= now_ms) return fmt::format("its lease ends in {} unless it is renewed", span_text(until_ms - now_ms));
-  return fmt::format("its lease expired {} ago", span_text(now_ms - until_ms));
+std::string format_lease(std::uint64_t until_ms, std::uint64_t now_ms) {
+  if (until_ms >= now_ms)
+    return fmt::format("its lease ends in {} unless it is renewed", format_duration(until_ms - now_ms));
+  return fmt::format("its lease expired {} ago", format_duration(now_ms - until_ms));
 }
 
-void check_live(const JobSituation& about, const RunnerInfo* info, Explanation& out) {
-  const JobStoreState& job = about.job;
+void explain_live_state(const JobSituation& situation, const RunnerInfo* info, Explanation& out) {
+  const JobStoreState& job = situation.job;
   const ClaimView& claim = job.claim;
-  const std::string who = fmt::format("runner {}", claim.runner);
-  if (job.now_ms > claim.until_ms) {
+  const std::string runner_name = fmt::format("runner {}", claim.runner);
+  if (job.now_ms > claim.lease_until_ms) {
     out.cause = "lease_over";
-    out.reason = "its lease has expired, and " + who + " has not reported an end";
-    out.next = anyone_alive(about) ? "wait: any agent of this context returns it to its queue once it has observed the "
-                                     "lease without renewal for a whole lease"
-                                   : kNoneIsAlive;
-  } else if (field(about, "detail") == "unkillable") {
+    out.reason = "its lease has expired, and " + runner_name + " has not reported an end";
+    out.next_action = has_live_runner(situation)
+                          ? "wait: any agent of this context returns it to its queue once it has observed the "
+                            "lease without renewal for a whole lease"
+                          : kStartAgentForLease;
+  } else if (get_field(situation, "detail") == "unkillable") {
     out.cause = "unkillable";
     out.reason = "one of its processes does not end on KILL; the job ends when that process has ended";
-    out.next = fmt::format(
+    out.next_action = fmt::format(
         "check the host of {} for a call that hangs in the kernel (a dead disk or network mount), or restart that host",
-        who);
-  } else if (about.owner_ended) {
+        runner_name);
+  } else if (situation.owner_ended) {
     out.cause = "runner_silent";
-    out.reason = "it is not running: the agent of " + who + " that claimed it has ended";
-    out.next = fmt::format("start an agent, `mycojobs dev` or `run` on this state folder: it {} at once; any other {}",
-                           claim.cancel ? "ends it" : "returns it to its queue",
-                           "agent of this context does so when its lease has expired");
-  } else if (!owner_is_alive(about, info)) {
+    out.reason = "it is not running: the agent of " + runner_name + " that claimed it has ended";
+    out.next_action =
+        fmt::format("start an agent, `mycojobs dev` or `run` on this state folder: it {} at once; any other {}",
+                    claim.cancel_requested ? "ends it" : "returns it to its queue",
+                    "agent of this context does so when its lease has expired");
+  } else if (!is_owner_alive(situation, info)) {
     out.cause = "runner_silent";
-    out.reason = who + " sends no heartbeat; the job may still run until its lease expires";
-    out.next = anyone_alive(about) ? fmt::format("wait {}: then any agent returns it to its queue",
-                                                 span_text(claim.until_ms - job.now_ms))
-                                   : kNoneIsAlive;
-  } else if (claim.cancel) {
+    out.reason = runner_name + " sends no heartbeat; the job may still run until its lease expires";
+    out.next_action = has_live_runner(situation) ? fmt::format("wait {}: then any agent returns it to its queue",
+                                                               format_duration(claim.lease_until_ms - job.now_ms))
+                                                 : kStartAgentForLease;
+  } else if (claim.cancel_requested) {
     out.cause = "cancelling";
-    out.reason = "a cancellation was requested; " + who + " ends it by TERM, and by KILL after its grace time";
-    out.next = "wait for the grace time; repeat the command if it takes longer than that and a lease";
+    out.reason = "a cancellation was requested; " + runner_name + " ends it by TERM, and by KILL after its grace time";
+    out.next_action = "wait for the grace time; repeat the command if it takes longer than that and a lease";
   } else {
     out.cause = "running";
-    out.reason = who + " has it";
-    out.next = fmt::format("wait; {} shows its output, {} ends it", command(about, "job logs --follow"),
-                           command(about, "job cancel"));
+    out.reason = runner_name + " has it";
+    out.next_action =
+        fmt::format("wait; {} shows its output, {} ends it", format_command(situation, "job logs --follow"),
+                    format_command(situation, "job cancel"));
   }
 }
 
-Explanation live(const JobSituation& about) {
-  const JobStoreState& job = about.job;
-  if (!job.lease_until_ms) return place_lost(about, "live", "the index of leases");
-  Explanation out = begin(about, "live");
-  const RunnerInfo* info = runner_of(about);
-  report_owner(about, info, out);
-  out.evidence.push_back(lease_text(job.claim.until_ms, job.now_ms));
-  if (job.claim.cancel) out.evidence.emplace_back("a cancellation was requested: it is not run again");
-  if (const std::uint64_t since = number(about, "started_ms"); since > 0) {
-    const std::string limit = field(about, "timeout");
+Explanation explain_live(const JobSituation& situation) {
+  const JobStoreState& job = situation.job;
+  if (!job.lease_until_ms) return explain_missing_index_entry(situation, "live", "the index of leases");
+  Explanation out = make_explanation(situation, "live");
+  const RunnerInfo* info = find_runner(situation);
+  add_owner_evidence(situation, info, out);
+  out.evidence.push_back(format_lease(job.claim.lease_until_ms, job.now_ms));
+  if (job.claim.cancel_requested) out.evidence.emplace_back("a cancellation was requested: it is not run again");
+  if (const std::uint64_t started_ms = get_number(situation, "started_ms"); started_ms > 0) {
+    const std::string limit = get_field(situation, "timeout");
     out.evidence.push_back(fmt::format("claimed {} ago; time limit {}",
-                                       span_text(job.now_ms - std::min(since, job.now_ms)),
+                                       format_duration(job.now_ms - std::min(started_ms, job.now_ms)),
                                        limit.empty() ? "the runner's default" : limit + " s"));
   }
   if (job.record_type == "none")
     out.evidence.emplace_back("its record was deleted; its end will be written all the same");
-  check_live(about, info, out);
+  explain_live_state(situation, info, out);
   return out;
 }
 
 // Explanations of ended jobs.
 
-// The remedy for a failure before the job is retried.
+// The remedy for a failure, to be applied before the job is retried.
 struct Remedy {
-  std::string_view detail, what;
+  std::string_view detail, text;
 };
 constexpr auto kRemedies = std::to_array<Remedy>({
     {"timeout", "give it more time (field `timeout`, in seconds), or make it faster"},
@@ -749,74 +788,75 @@ constexpr auto kRemedies = std::to_array<Remedy>({
     {"setup_error", "run `mycojobs doctor` on the runner's host and apply its remedies"},
 });
 
-// A retry runs the script in the record.
-bool is_of_its_script(const std::string& detail) {
+// Returns whether the script itself failed, so that a retry without a change would fail again.
+bool is_script_failure(const std::string& detail) {
   return detail == "exception" || detail == "exit" || detail == "signal";
 }
 
-std::string remedy_of(const std::string& detail) {
+std::string find_remedy(const std::string& detail) {
   const auto* found =
       std::find_if(kRemedies.begin(), kRemedies.end(), [&](const Remedy& each) { return each.detail == detail; });
-  return std::string(found == kRemedies.end() ? "apply the remedy in its error" : found->what);
+  return std::string(found == kRemedies.end() ? "apply the remedy in its error" : found->text);
 }
 
-// The end of a job. The claim decides; a job without a claim has only its record.
-struct ObservedEnd {
+// The end of a job according to its claim, or without a claim according to its record.
+struct JobEndFields {
   std::string status, detail, error;
 };
-ObservedEnd end_of(const JobSituation& about) {
-  const ClaimView& claim = about.job.claim;
-  if (claim.state == "ended") return {claim.status, claim.detail, field(about, "error")};
-  return {field(about, "status"), field(about, "detail"), field(about, "error")};
+JobEndFields get_end(const JobSituation& situation) {
+  const ClaimView& claim = situation.job.claim;
+  if (claim.state == "ended") return {claim.status, claim.detail, get_field(situation, "error")};
+  return {get_field(situation, "status"), get_field(situation, "detail"), get_field(situation, "error")};
 }
 
-void check_failure(const JobSituation& about, const ObservedEnd& end, Explanation& out) {
-  const std::string because = end.error.empty() ? "" : ": " + end.error;
-  const std::string retry = command(about, "job retry");
+void explain_failure(const JobSituation& situation, const JobEndFields& end, Explanation& out) {
+  const std::string error_suffix = end.error.empty() ? "" : ": " + end.error;
+  const std::string retry_command = format_command(situation, "job retry");
   if (end.detail == "cancelled") {
     out.cause = "cancelled";
     out.reason = "it was cancelled, which is permanent";
-    out.next = "submit it again to run it";
+    out.next_action = "submit it again to run it";
   } else if (end.detail == "dead_letter") {
     out.cause = "dead_letter";
-    out.reason = "it is a dead letter" + because;
-    out.next = "apply the remedy in its error, then " + retry;
-  } else if (!about.job.claim.flow.empty() && about.job.claim.epoch == 0) {
+    out.reason = "it is a dead letter" + error_suffix;
+    out.next_action = "apply the remedy in its error, then " + retry_command;
+  } else if (!situation.job.claim.flow.empty() && situation.job.claim.epoch == 0) {
     out.cause = "settled_by_flow";
-    out.reason = fmt::format("its flow ended it as {}, and no runner ever had it{}", end.detail, because);
-    out.next = "see " + command(about, "flow explain", flow_of(about.job.claim));
+    out.reason = fmt::format("its flow ended it as {}, and no runner ever had it{}", end.detail, error_suffix);
+    out.next_action = "see " + format_command(situation, "flow explain", get_flow_id(situation.job.claim));
   } else if (end.detail == "dependency_failed") {
     out.cause = "dependency_failed";
-    out.reason = "a job that it depends on failed" + because;
-    out.next = "fix and retry that job first, then this job with " + retry;
+    out.reason = "a job that it depends on failed" + error_suffix;
+    out.next_action = "fix and retry that job first, then this job with " + retry_command;
   } else if (end.detail == "prerequisite") {
     out.cause = "prerequisite";
-    out.reason = "its prerequisites will never be met" + because;
-    out.next = "correct them, then " + retry;
+    out.reason = "its prerequisites will never be met" + error_suffix;
+    out.next_action = "correct them, then " + retry_command;
   } else if (end.detail == "policy_refused") {
     out.cause = "policy_refused";
-    out.reason = "the policy that it requests for its sandbox was refused" + because;
-    out.next = fmt::format("ask for less ({}), or let the operator of the runner allow it, then {}",
-                           redis_cli(about, "HSET " + about.job.job_key + " policy '{...}'"), retry);
-  } else if (end.detail == "timeout" && about.job.claim.state == "ended" && about.job.claim.epoch == 0) {
+    out.reason = "the policy that it requests for its sandbox was refused" + error_suffix;
+    out.next_action =
+        fmt::format("ask for less ({}), or let the operator of the runner allow it, then {}",
+                    format_redis_cli(situation, "HSET " + situation.job.job_key + " policy '{...}'"), retry_command);
+  } else if (end.detail == "timeout" && situation.job.claim.state == "ended" && situation.job.claim.epoch == 0) {
     out.cause = "queue_timeout";
-    out.reason = "no runner claimed it in time" + because;
-    out.next = fmt::format("see {} and {}, then {}", command(about, "queue list", ""),
-                           command(about, "runner list", ""), retry);
+    out.reason = "no runner claimed it in time" + error_suffix;
+    out.next_action = fmt::format("see {} and {}, then {}", format_command(situation, "queue list", ""),
+                                  format_command(situation, "runner list", ""), retry_command);
   } else {
     out.cause = "failed";
-    out.reason =
-        fmt::format("its last attempt failed, {}{}", end.detail.empty() ? "without a reason" : end.detail, because);
-    out.next = is_of_its_script(end.detail)
-                   ? fmt::format("fix the script and submit it again; {} runs it again unchanged", retry)
-                   : fmt::format("{}, then {}", remedy_of(end.detail), retry);
-    out.next += "; " + command(about, "job logs") + " has its output";
+    out.reason = fmt::format("its last attempt failed, {}{}", end.detail.empty() ? "without a reason" : end.detail,
+                             error_suffix);
+    out.next_action = is_script_failure(end.detail)
+                          ? fmt::format("fix the script and submit it again; {} runs it again unchanged", retry_command)
+                          : fmt::format("{}, then {}", find_remedy(end.detail), retry_command);
+    out.next_action += "; " + format_command(situation, "job logs") + " has its output";
   }
 }
 
-// Returns the number of uses of the process of a warm job.
-std::optional<std::string> reused_text(const JobSituation& about) {
-  const auto receipt = parse_json(field(about, "receipt"));
+// Returns a text with the number of earlier jobs in the process of a warm job.
+std::optional<std::string> format_reuse(const JobSituation& situation) {
+  const auto receipt = parse_json(get_field(situation, "receipt"));
   if (!receipt || !receipt->is_object()) return {};
   const auto reused = receipt->find("reused");
   if (reused == receipt->end() || !reused->is_number_unsigned()) return {};
@@ -824,37 +864,37 @@ std::optional<std::string> reused_text(const JobSituation& about) {
                      count_with_noun(reused->get<std::uint64_t>(), "job"));
 }
 
-Explanation ended(const JobSituation& about) {
-  const JobStoreState& job = about.job;
-  const ObservedEnd end = end_of(about);
-  Explanation out = begin(about, "ended");
+Explanation explain_ended(const JobSituation& situation) {
+  const JobStoreState& job = situation.job;
+  const JobEndFields end = get_end(situation);
+  Explanation out = make_explanation(situation, "ended");
   if (job.claim.ended_ms > 0) {
     out.evidence.push_back(fmt::format("ended {} ago ({})",
-                                       span_text(job.now_ms - std::min(job.claim.ended_ms, job.now_ms)),
-                                       moment_text(job.claim.ended_ms)));
+                                       format_duration(job.now_ms - std::min(job.claim.ended_ms, job.now_ms)),
+                                       format_time(job.claim.ended_ms)));
   }
   if (job.claim.runner > 0) out.evidence.push_back(fmt::format("its last runner: {}", job.claim.runner));
-  if (const auto warm = reused_text(about)) out.evidence.push_back(*warm);
-  if (about.dead_letter) {
-    out.evidence.push_back(fmt::format("dead letter {}: {}", about.dead_letter->id, about.dead_letter->reason));
+  if (const auto reuse = format_reuse(situation)) out.evidence.push_back(*reuse);
+  if (situation.dead_letter) {
+    out.evidence.push_back(fmt::format("dead letter {}: {}", situation.dead_letter->id, situation.dead_letter->reason));
   }
   if (job.record_type == "none") out.evidence.emplace_back("its record was deleted by another client");
   if (job.claim.state != "ended") {
     out.cause = "ended_elsewhere";
     out.reason = fmt::format("its record has the status {}, but no runner of mycojobs ran it", end.status);
-    out.next = "submit it under another id to run it here";
+    out.next_action = "submit it under another id to run it here";
     return out;
   }
-  if (job.record_type == "hash" && field(about, "status") != end.status) {
+  if (job.record_type == "hash" && get_field(situation, "status") != end.status) {
     out.evidence.push_back(fmt::format("another client has overwritten its status; it ended as {}", end.status));
   }
   if (end.status != "finished") {
-    check_failure(about, end, out);
+    explain_failure(situation, end, out);
     return out;
   }
   out.cause = "finished";
   out.reason = "it has finished";
-  out.next = "nothing; " + command(about, "job show") + " has its result";
+  out.next_action = "nothing; " + format_command(situation, "job show") + " has its result";
   return out;
 }
 
@@ -906,43 +946,46 @@ constexpr auto kCauses = std::to_array<CauseRow>({
     {"ended", "ended_elsewhere", "its record has an end, but no runner of mycojobs ran it"},
 });
 
-Explanation wrong_type(const JobSituation& about, const std::string& key, const std::string& type) {
-  Explanation out = begin(about, "unknown");
+Explanation explain_wrong_type(const JobSituation& situation, const std::string& key, const std::string& type) {
+  Explanation out = make_explanation(situation, "unknown");
   out.cause = "wrong_type";
   out.reason = fmt::format("{} is a {} where a hash belongs: another client wrote it", key, type);
   out.evidence.push_back(fmt::format("type of {}: {}", key, type));
-  out.next = "delete it with " + redis_cli(about, "DEL " + key) +
-             (key == about.job.job_key ? ", then submit the job again" : ", then run `mycojobs doctor --rebuild`");
+  out.next_action =
+      "delete it with " + format_redis_cli(situation, "DEL " + key) +
+      (key == situation.job.job_key ? ", then submit the job again" : ", then run `mycojobs doctor --rebuild`");
   return out;
 }
 
-Explanation judge(const JobSituation& about) {
-  using Part = Explanation (*)(const JobSituation&);
-  static const std::map<std::string, Part, std::less<>> kParts = {{"queued", queued},
-                                                                  {"live", live},
-                                                                  {"delayed", delayed},
-                                                                  {"waiting", waiting},
-                                                                  {"held", held},
-                                                                  {"planned", planned},
-                                                                  {"prerequisites", prerequisites},
-                                                                  {"ended", ended}};
-  const JobStoreState& job = about.job;
-  if (job.record_type != "hash" && job.record_type != "none") return wrong_type(about, job.job_key, job.record_type);
+Explanation explain_state(const JobSituation& situation) {
+  using StateExplainer = Explanation (*)(const JobSituation&);
+  static const std::map<std::string, StateExplainer, std::less<>> kExplainers = {
+      {"queued", explain_queued},
+      {"live", explain_live},
+      {"delayed", explain_delayed},
+      {"waiting", explain_waiting},
+      {"held", explain_held},
+      {"planned", explain_planned},
+      {"prerequisites", explain_prerequisites},
+      {"ended", explain_ended}};
+  const JobStoreState& job = situation.job;
+  if (job.record_type != "hash" && job.record_type != "none")
+    return explain_wrong_type(situation, job.job_key, job.record_type);
   if (job.claim_type != "hash" && job.claim_type != "none") {
-    return wrong_type(about, "mj:claim:" + job.job_key, job.claim_type);
+    return explain_wrong_type(situation, "mj:claim:" + job.job_key, job.claim_type);
   }
-  const auto part = kParts.find(job.claim.state);
-  if (part != kParts.end()) return part->second(about);
-  return job.record_type == "none" ? unknown(about) : bare(about);
+  const auto explainer = kExplainers.find(job.claim.state);
+  if (explainer != kExplainers.end()) return explainer->second(situation);
+  return job.record_type == "none" ? explain_unknown(situation) : explain_unclaimed(situation);
 }
 
-Explanation begin(const JobSituation& about, std::string_view state) {
+Explanation make_explanation(const JobSituation& situation, std::string_view state) {
   Explanation out;
-  out.job_key = about.job.job_key;
+  out.job_key = situation.job.job_key;
   out.state = state;
-  const ClaimView& claim = about.job.claim;
-  if (about.job.record_type == "hash") {
-    const std::string status = field(about, "status"), detail = field(about, "detail");
+  const ClaimView& claim = situation.job.claim;
+  if (situation.job.record_type == "hash") {
+    const std::string status = get_field(situation, "status"), detail = get_field(situation, "detail");
     out.evidence.push_back(fmt::format("record: status {}{}", status.empty() ? "(none)" : status,
                                        detail.empty() ? "" : ", detail " + detail));
   }
@@ -953,139 +996,142 @@ Explanation begin(const JobSituation& about, std::string_view state) {
   return out;
 }
 
-std::string field(const JobSituation& about, std::string_view name) {
-  for (const auto& [key, value] : about.job.record) {
+std::string get_field(const JobSituation& situation, std::string_view name) {
+  for (const auto& [key, value] : situation.job.record) {
     if (key == name) return value;
   }
   return "";
 }
 
-std::uint64_t number(const JobSituation& about, std::string_view name) {
+std::uint64_t get_number(const JobSituation& situation, std::string_view name) {
   std::uint64_t value = 0;
-  return parse_u64(field(about, name), value) ? value : 0;
+  return parse_u64(get_field(situation, name), value) ? value : 0;
 }
 
-std::string command(const JobSituation& about, std::string_view verb, std::string_view rest) {
+std::string format_command(const JobSituation& situation, std::string_view verb, std::string_view rest) {
   return fmt::format("`mycojobs {}{}{}{}`", verb, rest.empty() ? "" : " ", rest,
-                     about.context == 1 ? "" : fmt::format(" --context {}", about.context));
+                     situation.context == 1 ? "" : fmt::format(" --context {}", situation.context));
 }
 
-std::string command(const JobSituation& about, std::string_view verb) {
-  const std::string& key = about.job.job_key;
-  return command(about, verb, key.starts_with("job:") ? key.substr(4) : key);
+std::string format_command(const JobSituation& situation, std::string_view verb) {
+  const std::string& key = situation.job.job_key;
+  return format_command(situation, verb, key.starts_with("job:") ? key.substr(4) : key);
 }
 
-std::string redis_cli(const JobSituation& about, std::string_view words) {
-  return fmt::format("`redis-cli -n {} {}`", about.context, words);
+std::string format_redis_cli(const JobSituation& situation, std::string_view arguments) {
+  return fmt::format("`redis-cli -n {} {}`", situation.context, arguments);
 }
 
-bool anyone_alive(const JobSituation& about) {
-  return std::any_of(about.runners.begin(), about.runners.end(),
-                     [](const RunnerInfo& info) { return presence(info) == RunnerPresence::live; });
+bool has_live_runner(const JobSituation& situation) {
+  return std::any_of(situation.runners.begin(), situation.runners.end(),
+                     [](const RunnerInfo& info) { return get_presence(info) == RunnerPresence::live; });
 }
 
-void report_runners(const JobSituation& about, Explanation& out) {
-  for (const RunnerInfo& info : about.runners) {
-    if (serves(info, about.queue)) {
-      out.evidence.push_back("serves " + about.queue + ": runner " + describe(info, about.job.now_ms));
+void add_runner_evidence(const JobSituation& situation, Explanation& out) {
+  for (const RunnerInfo& info : situation.runners) {
+    if (serves_queue(info, situation.queue)) {
+      out.evidence.push_back("serves " + situation.queue + ": runner " + describe(info, situation.job.now_ms));
     }
   }
 }
 
-Explanation place_lost(const JobSituation& about, std::string_view state, std::string_view where) {
-  Explanation out = begin(about, state);
+Explanation explain_missing_index_entry(const JobSituation& situation, std::string_view state,
+                                        std::string_view index_name) {
+  Explanation out = make_explanation(situation, state);
   out.cause = "place_lost";
-  out.reason = fmt::format("{} should be in {} but is not: another client removed it", about.job.job_key, where);
-  out.next = "restore it with " + command(about, "doctor --rebuild", "");
+  out.reason =
+      fmt::format("{} should be in {} but is not: another client removed it", situation.job.job_key, index_name);
+  out.next_action = "restore it with " + format_command(situation, "doctor --rebuild", "");
   return out;
 }
 
 }  // namespace
 
-// Reads the data for explain(). Each answer of the store is atomic; all reads are repeated until they are consistent.
+// Each reply of the store is atomic, but the job may change between two replies. Therefore the reads are repeated until
+// the job is unchanged.
 
 Result<JobSituation> inspect_job(Store& store, Id context, const std::string& job_key) {
-  for (int look = 1;; ++look) {
-    MJ_TRY(about, check_once(store, context, job_key));
-    MJ_TRY(now, store.job_states(context, std::span(&job_key, 1), false));
-    if (now.size() != 1) return fail(Code::internal, "places: one job was asked about");
-    const ClaimView& before = about.job.claim;
-    const ClaimView& after = now.front().claim;
-    const bool same =
-        before.state == after.state && before.epoch == after.epoch && about.job.record_type == now.front().record_type;
-    if (same || look == kExplainChecks) return std::move(about);
+  for (int attempt = 1;; ++attempt) {
+    MJ_TRY(situation, read_situation(store, context, job_key));
+    MJ_TRY(states, store.job_states(context, std::span(&job_key, 1), false));
+    if (states.size() != 1) return fail(Code::internal, "places: one job was asked about");
+    const ClaimView& first_claim = situation.job.claim;
+    const ClaimView& second_claim = states.front().claim;
+    const bool is_unchanged = first_claim.state == second_claim.state && first_claim.epoch == second_claim.epoch &&
+                              situation.job.record_type == states.front().record_type;
+    if (is_unchanged || attempt == kMaxReadAttempts) return std::move(situation);
   }
 }
 
 namespace {
 
-// Reports the memory use of the caller when it is high: ended jobs are then retired early and output is dropped.
-Result<void> report_quota(Store& store, const JobSituation& about, Explanation& out) {
-  if (about.job.record_type == "none") return {};
-  static constexpr std::array<std::string_view, 2> kMarks{"log_full", "quota"};
-  auto claim = store.load_fields(about.context, "mj:claim:" + about.job.job_key, kMarks);
+// Adds the memory use of the caller and of the context if it is high, because ended jobs are then deleted early and
+// output is dropped.
+Result<void> report_quota(Store& store, const JobSituation& situation, Explanation& out) {
+  if (situation.job.record_type == "none") return {};
+  static constexpr std::array<std::string_view, 2> kClaimFields{"log_full", "quota"};
+  auto claim = store.load_fields(situation.context, "mj:claim:" + situation.job.job_key, kClaimFields);
   if (!claim && claim.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(claim).error());
   const bool is_log_full = claim && !field_of(*claim, "log_full").empty();
   const std::string setting = claim ? std::string(field_of(*claim, "quota")) : "";
-  MJ_TRY(usage, stored_usage(store, about.context));
-  const Id caller = caller_of_job(about.job.job_key);
-  MJ_TRY(bytes, stored_by_caller(store, about.context, caller));
-  const auto tell = [&](const std::string& whose, std::uint64_t kept, std::uint64_t quota, std::string_view name) {
-    if (quota > 0 && (is_log_full || !setting.empty() || kept > quota / 2))
-      out.evidence.push_back(fmt::format("{} keep {} of {} bytes ({})", whose, kept, quota, name));
+  MJ_TRY(usage, stored_usage(store, situation.context));
+  const Id caller = parse_job_caller(situation.job.job_key);
+  MJ_TRY(bytes, stored_by_caller(store, situation.context, caller));
+  const auto add_usage = [&](const std::string& owner, std::uint64_t stored_bytes, std::uint64_t quota,
+                             std::string_view name) {
+    if (quota > 0 && (is_log_full || !setting.empty() || stored_bytes > quota / 2))
+      out.evidence.push_back(fmt::format("{} keep {} of {} bytes ({})", owner, stored_bytes, quota, name));
   };
   if (!setting.empty()) out.evidence.push_back("its caller exceeds " + setting);
   if (is_log_full) out.evidence.emplace_back("a part of its output was not kept, for the quota");
-  tell("the jobs of caller " + std::to_string(caller), bytes, usage.caller_quota, "quota.caller_bytes");
-  tell("the jobs of the context", usage.bytes, usage.context_quota, "quota.context_bytes");
+  add_usage("the jobs of caller " + std::to_string(caller), bytes, usage.caller_quota, "quota.caller_bytes");
+  add_usage("the jobs of the context", usage.bytes, usage.context_quota, "quota.context_bytes");
   return {};
 }
 
 }  // namespace
 
 Result<Explanation> explain(Store& store, Id context, const std::string& job_key) {
-  MJ_TRY(about, inspect_job(store, context, job_key));
-  Explanation out = explain(about);
-  MJ_CHECK(report_quota(store, about, out));
+  MJ_TRY(situation, inspect_job(store, context, job_key));
+  Explanation out = explain(situation);
+  MJ_CHECK(report_quota(store, situation, out));
   return out;
 }
 
 Result<std::uint64_t> store_now_ms(Store& store, Id context) {
-  const std::string any = job_key(1, 1);
-  MJ_TRY(places, store.job_states(context, std::span(&any, 1), false));
-  if (places.size() != 1) return fail(Code::internal, "places: one job was asked about");
-  return places.front().now_ms;
+  const std::string any_key = job_key(1, 1);
+  MJ_TRY(states, store.job_states(context, std::span(&any_key, 1), false));
+  if (states.size() != 1) return fail(Code::internal, "places: one job was asked about");
+  return states.front().now_ms;
 }
-
-// The entry points of explain().
 
 std::span<const CauseRow> causes() { return kCauses; }
 
-Explanation explain(const JobSituation& about) {
-  Explanation out = judge(about);
-  for (const std::string& line : about.anomalies) out.evidence.push_back("recorded anomaly: " + line);
+Explanation explain(const JobSituation& situation) {
+  Explanation out = explain_state(situation);
+  for (const std::string& line : situation.anomalies) out.evidence.push_back("recorded anomaly: " + line);
   return out;
 }
 
 std::vector<std::string> find_cycle(const Waits& waits, const std::string& start) {
   const std::map<std::string, std::vector<std::string>> edges(waits.begin(), waits.end());
-  std::set<std::string> done, on_path{start};
+  std::set<std::string> finished, on_path{start};
   std::vector<std::string> path{start};
-  std::vector<std::size_t> next{0};  // for each job on the path: index of the next edge
+  std::vector<std::size_t> next_edges{0};  // for each job on the path: index of the next edge
   while (!path.empty()) {
-    const auto found = edges.find(path.back());
-    if (found == edges.end() || next.back() >= found->second.size()) {
-      done.insert(path.back());
+    const auto outgoing = edges.find(path.back());
+    if (outgoing == edges.end() || next_edges.back() >= outgoing->second.size()) {
+      finished.insert(path.back());
       on_path.erase(path.back());
       path.pop_back();
-      next.pop_back();
+      next_edges.pop_back();
       continue;
     }
-    const std::string& to = found->second[next.back()++];
-    if (done.contains(to)) continue;
-    path.push_back(to);
-    next.push_back(0);
-    if (!on_path.insert(to).second) return path;
+    const std::string& successor = outgoing->second[next_edges.back()++];
+    if (finished.contains(successor)) continue;
+    path.push_back(successor);
+    next_edges.push_back(0);
+    if (!on_path.insert(successor).second) return path;
   }
   return {};
 }

@@ -18,10 +18,10 @@ namespace mycojobs {
 struct Explanation {
   std::string job_key;
   std::string state;                  // state of the job; with `cause`, identifies a row of causes()
-  std::string cause;                  // one word for programs
+  std::string cause;                  // identifier for programs
   std::string reason;                 // the cause as a sentence about this job
   std::vector<std::string> evidence;  // one line each
-  std::string next;                   // next action; commands in `...`
+  std::string next_action;            // commands are in `...`
 };
 
 struct CauseRow {
@@ -32,27 +32,27 @@ std::span<const CauseRow> causes();
 // A job and everything that it may wait for, as read from the store.
 struct JobSituation {
   Id context = 1;
-  JobStoreState job;  // with its positions
+  JobStoreState job;  // includes the positions in queues
   std::string queue;  // key of its queue; empty: the record has no script type
   bool queue_paused = false;
-  std::uint64_t queue_length = 0;      // entries of the list
-  std::uint64_t prioritised = 0;       // jobs with a priority, which are stored beside the list
-  std::optional<std::uint64_t> ahead;  // entries of the list before the job; no value: not found in the list
-  std::vector<RunnerInfo> runners;     // runners of the context, including dead runners
+  std::uint64_t queue_length = 0;              // entries of the list
+  std::uint64_t priority_count = 0;            // jobs with a priority, which are not in the list but in an index
+  std::optional<std::uint64_t> entries_ahead;  // entries of the list before the job; no value: not found in the list
+  std::vector<RunnerInfo> runners;             // runners of the context, including dead runners
   bool owner_ended = false;         // the caller has seen that the claiming instance and all its processes have ended
   bool coordinator_checks = false;  // the coordinator checks prerequisites instead of the agents
-  std::vector<JobStoreState> awaited;  // the jobs that this job waits for
+  std::vector<JobStoreState> dependencies;  // the jobs that this job waits for
   // Jobs that wait for each other, starting from this job; the last job is listed twice.
   std::vector<std::string> cycle;
-  std::vector<std::string> slot_takers;  // jobs that run under its concurrency key
+  std::vector<std::string> slot_owners;  // running jobs with the concurrency key of the job
   std::optional<DeadLetter> dead_letter;
-  std::vector<std::string> anomalies;  // recorded lines that name the job
+  std::vector<std::string> anomalies;  // recorded anomalies that mention the job
   // Set if the context has no such job but database 0 has, where clients write that do not select a database.
   bool in_database_0 = false;
 };
 
-// Reads until two reads of the job agree, so that the parts are consistent. Errors: those of the store. A missing job
-// is not an error.
+// Reads the data for explain(). Repeats the read, a few times at most, until the job is unchanged at the end of the
+// read, so that the parts are consistent. Errors: those of the store. A missing job is not an error.
 Result<JobSituation> inspect_job(Store&, Id context, const std::string& job_key);
 Explanation explain(const JobSituation&);
 Result<Explanation> explain(Store&, Id context, const std::string& job_key);

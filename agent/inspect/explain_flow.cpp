@@ -17,41 +17,41 @@
 namespace mycojobs {
 namespace {
 
-// The data from which reasons are derived.
+// The data from which the reasons of a flow are derived.
 struct FlowEvidence {
   Id context = 1;
   FlowView view;
   std::uint32_t max_parallel = 0;  // limit in the definition
-  bool undone = false;             // a compensation was called, so that the flow cannot be retried
-  bool has_mark = true;            // also true if no mark is needed because another client wrote the flow
-  bool is_listed = true;
-  std::pair<std::string, std::string> leader;
+  bool compensating = false;       // a compensation was called, so that the flow cannot be retried
+  bool has_mark = true;            // the state key exists, or is not needed because another client wrote the flow
+  bool is_listed = true;           // the catalog of flows has a valid entry for it
+  std::pair<std::string, std::string> leader;  // see FlowStore::leader(); empty: no coordinator is the leader
 };
 
-// The explanation of the job of a waiting node.
-struct JobReason {
-  std::uint32_t node = 0;
-  std::string cause, reason, next;  // see inspect/explain.h
-  std::vector<std::string> evidence;
-};
+// Finds the reasons that hold or advance the flow as a whole.
+std::vector<FlowReason> find_flow_reasons(const FlowEvidence&);
+// Finds the reasons of single nodes: approvals, pauses, gates, waits, child flows, and a reached limit.
+std::vector<FlowReason> find_node_reasons(const FlowEvidence&);
+// Makes a reason from the explanation of the job of a node.
+FlowReason make_job_reason(const FlowEvidence&, const NodeView&, const Explanation& job);
+// Selects the nodes whose jobs are explained, the most informative first, with only a few nodes per state.
+std::vector<std::uint32_t> select_jobs(const FlowView&, std::size_t max);
 
-std::vector<FlowReason> of_flow(const FlowEvidence&);   // reasons that hold or advance the flow as a whole
-std::vector<FlowReason> of_nodes(const FlowEvidence&);  // approvals, pauses, gates, waits, child flows, a reached limit
-FlowReason of_job(const FlowEvidence&, const JobReason&);
-// Selects nodes for which the job is explained, the most informative first, with only a few nodes per state.
-std::vector<std::uint32_t> jobs_to_ask(const FlowView&, std::size_t max);
+bool has_ended(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
 
-// For example "`mycojobs flow approve 12 ok --context 3`".
-std::string command(const FlowEvidence&, std::string_view verb, std::string_view rest = "");
-// For example "since 14:02 UTC (3 min)".
-std::string since(std::uint64_t at_ms, std::uint64_t now_ms);
-std::string named(const NodeView&);  // For example "node deploy".
+// Formats the option " --context 3", or an empty text for the default context.
+std::string format_context_flag(const FlowEvidence& evidence) {
+  return evidence.context == 1 ? "" : fmt::format(" --context {}", evidence.context);
+}
+// Formats a command for the user: "`mycojobs flow approve 12 ok --context 3`".
+std::string format_command(const FlowEvidence&, std::string_view verb, std::string_view rest = "");
+// Formats " since 14:02 UTC (3 min)"; empty if the time is not known.
+std::string format_since(std::uint64_t at_ms, std::uint64_t now_ms);
+std::string node_label(const NodeView&);  // "node deploy"
 
-// Reasons that hold or advance single nodes.
+constexpr std::size_t kMaxListedPerState = 5;  // further nodes of the same state are only counted
 
-constexpr std::size_t kAlike = 5;  // maximum number of nodes of the same state that are listed one by one
-
-std::string allowed_roles(const NodeView& node) {
+std::string format_approvers(const NodeView& node) {
   if (node.approvers.empty())
     return "the creator of the flow and the admins of the context may decide; without a record of the context, any "
            "actor";
@@ -59,9 +59,9 @@ std::string allowed_roles(const NodeView& node) {
                      fmt::join(node.approvers, ", "));
 }
 
-std::string limit(const NodeView& node, std::uint64_t now_ms) {
+std::string format_time_limit(const NodeView& node, std::uint64_t now_ms) {
   if (node.until_ms == 0) return "";
-  return node.until_ms > now_ms ? fmt::format("fails in {} without a decision", span_text(node.until_ms - now_ms))
+  return node.until_ms > now_ms ? fmt::format("fails in {} without a decision", format_duration(node.until_ms - now_ms))
                                 : "its time limit is over";
 }
 
@@ -69,162 +69,168 @@ void add_evidence(FlowReason& reason, std::string line) {
   if (!line.empty()) reason.evidence.push_back(std::move(line));
 }
 
-FlowReason of_gate(const FlowEvidence& known, const NodeView& node, const std::string& gate) {
-  const std::uint64_t now = known.view.now_ms;
-  FlowReason reason{node.name, "", named(node) + " waits for " + gate + since(node.since_ms, now), {}, ""};
+FlowReason make_gate_reason(const FlowEvidence& evidence, const NodeView& node, const std::string& gate) {
+  const std::uint64_t now_ms = evidence.view.now_ms;
+  FlowReason reason{
+      node.name, "", node_label(node) + " waits for " + gate + format_since(node.since_ms, now_ms), {}, ""};
   const std::string name = quote_for_shell(gate.substr(std::min(gate.size(), gate.find(':') + 1)));
   if (gate.starts_with("approval:")) {
     reason.cause = "approval";
-    add_evidence(reason, allowed_roles(node));
-    reason.next =
-        command(known, "approve", name + " --actor ID") + ", or " + command(known, "reject", name + " --actor ID");
+    add_evidence(reason, format_approvers(node));
+    reason.next_action = format_command(evidence, "approve", name + " --actor ID") + ", or " +
+                         format_command(evidence, "reject", name + " --actor ID");
   } else if (gate.starts_with("signal:")) {
     reason.cause = "signal";
-    reason.next = command(known, "signal", name);
+    reason.next_action = format_command(evidence, "signal", name);
   } else {
     reason.cause = "other_flow";
-    reason.next = fmt::format("`mycojobs flow explain {}{}` explains why that flow has not ended", name,
-                              known.context == 1 ? "" : fmt::format(" --context {}", known.context));
+    reason.next_action = fmt::format("`mycojobs flow explain {}{}` explains why that flow has not ended", name,
+                                     format_context_flag(evidence));
   }
-  add_evidence(reason, limit(node, now));
+  add_evidence(reason, format_time_limit(node, now_ms));
   return reason;
 }
 
-FlowReason of_person(const FlowEvidence& known, const NodeView& node) {
-  const std::uint64_t now = known.view.now_ms;
-  const bool approval = node.detail == "approval";
-  FlowReason reason{node.name,
-                    approval ? "approval" : "pause",
-                    named(node) + (approval ? " waits for approval" : " is a pause") + since(node.since_ms, now),
-                    {},
-                    ""};
-  if (!node.asks.empty()) add_evidence(reason, "asks: " + node.asks);
-  add_evidence(reason, allowed_roles(node));
-  add_evidence(reason, limit(node, now));
-  reason.next = approval ? command(known, "approve", node.name + " --actor ID") + ", or " +
-                               command(known, "reject", node.name + " --actor ID")
-                         : command(known, "resume", node.name);
+FlowReason make_decision_reason(const FlowEvidence& evidence, const NodeView& node) {
+  const std::uint64_t now_ms = evidence.view.now_ms;
+  const bool is_approval = node.detail == "approval";
+  FlowReason reason{
+      node.name,
+      is_approval ? "approval" : "pause",
+      node_label(node) + (is_approval ? " waits for approval" : " is a pause") + format_since(node.since_ms, now_ms),
+      {},
+      ""};
+  if (!node.prompt.empty()) add_evidence(reason, "asks: " + node.prompt);
+  add_evidence(reason, format_approvers(node));
+  add_evidence(reason, format_time_limit(node, now_ms));
+  reason.next_action = is_approval ? format_command(evidence, "approve", node.name + " --actor ID") + ", or " +
+                                         format_command(evidence, "reject", node.name + " --actor ID")
+                                   : format_command(evidence, "resume", node.name);
   return reason;
 }
 
-FlowReason of_child(const FlowEvidence& known, const NodeView& node) {
-  const std::string context = known.context == 1 ? "" : fmt::format(" --context {}", known.context);
+FlowReason make_child_reason(const FlowEvidence& evidence, const NodeView& node) {
+  const std::string context = format_context_flag(evidence);
   if (node.child == 0) {
     return {node.name,
             "child_flow",
-            named(node) + " starts a flow, and has no id of it yet" + since(node.since_ms, known.view.now_ms),
+            node_label(node) + " starts a flow, and has no id of it yet" +
+                format_since(node.since_ms, evidence.view.now_ms),
             {},
             "wait: the coordinator creates it next"};
   }
   return {node.name,
           "child_flow",
-          fmt::format("{} waits for its child, flow {}{}", named(node), node.child,
-                      since(node.since_ms, known.view.now_ms)),
+          fmt::format("{} waits for its child, flow {}{}", node_label(node), node.child,
+                      format_since(node.since_ms, evidence.view.now_ms)),
           {},
           fmt::format("`mycojobs flow explain {}{}` explains the state of that flow", node.child, context)};
 }
 
-std::optional<FlowReason> of_node(const FlowEvidence& known, const NodeView& node) {
-  const std::uint64_t now = known.view.now_ms;
+std::optional<FlowReason> find_node_reason(const FlowEvidence& evidence, const NodeView& node) {
+  const std::uint64_t now_ms = evidence.view.now_ms;
   if (node.status == NodeStatus::pending && node.detail == "gate" && !node.gates.empty())
-    return of_gate(known, node, node.gates.front());
+    return make_gate_reason(evidence, node, node.gates.front());
   if (node.status != NodeStatus::dispatched) return std::nullopt;
-  if (node.detail == "approval" || node.detail == "pause") return of_person(known, node);
-  if (node.detail == "flow") return of_child(known, node);
+  if (node.detail == "approval" || node.detail == "pause") return make_decision_reason(evidence, node);
+  if (node.detail == "flow") return make_child_reason(evidence, node);
   if (node.detail != "wait") return std::nullopt;
   return FlowReason{node.name,
                     "timer",
-                    node.until_ms > now ? fmt::format("{} waits {} more", named(node), span_text(node.until_ms - now))
-                                        : named(node) + " has waited long enough",
+                    node.until_ms > now_ms
+                        ? fmt::format("{} waits {} more", node_label(node), format_duration(node.until_ms - now_ms))
+                        : node_label(node) + " has waited long enough",
                     {},
                     "wait"};
 }
 
 // Adds one reason for all ready nodes.
-void report_ready(const FlowEvidence& known, std::vector<FlowReason>& out) {
+void add_ready_reason(const FlowEvidence& evidence, std::vector<FlowReason>& out) {
   std::vector<const NodeView*> ready;
   std::size_t in_flight = 0;
-  for (const NodeView& node : known.view.nodes) {
+  for (const NodeView& node : evidence.view.nodes) {
     if (node.status == NodeStatus::ready && node.until_ms == 0) ready.push_back(&node);
-    const bool delayed = node.status == NodeStatus::ready && node.until_ms != 0;
-    in_flight += node.status == NodeStatus::dispatched || node.status == NodeStatus::running || delayed ? 1 : 0;
+    const bool is_delayed = node.status == NodeStatus::ready && node.until_ms != 0;
+    in_flight += node.status == NodeStatus::dispatched || node.status == NodeStatus::running || is_delayed ? 1 : 0;
   }
   if (ready.empty()) return;
-  const std::string who = ready.size() == 1
-                              ? named(*ready.front()) + " is"
-                              : fmt::format("{} and {} more are", named(*ready.front()), ready.size() - 1);
-  const bool bounded = known.max_parallel > 0 && in_flight >= known.max_parallel;
-  FlowReason reason{ready.front()->name, bounded ? "max_parallel" : "ready", who + " ready", {}, ""};
-  if (bounded) {
-    reason.reason += fmt::format(", and {} of {} places are taken", in_flight, known.max_parallel);
-    reason.evidence.push_back(fmt::format("max_parallel of the definition: {}", known.max_parallel));
-    reason.next = "wait for one in flight to end; a definition with a larger max_parallel lets more run";
+  const std::string subject = ready.size() == 1
+                                  ? node_label(*ready.front()) + " is"
+                                  : fmt::format("{} and {} more are", node_label(*ready.front()), ready.size() - 1);
+  const bool at_limit = evidence.max_parallel > 0 && in_flight >= evidence.max_parallel;
+  FlowReason reason{ready.front()->name, at_limit ? "max_parallel" : "ready", subject + " ready", {}, ""};
+  if (at_limit) {
+    reason.reason += fmt::format(", and {} of {} places are taken", in_flight, evidence.max_parallel);
+    reason.evidence.push_back(fmt::format("max_parallel of the definition: {}", evidence.max_parallel));
+    reason.next_action = "wait for one in flight to end; a definition with a larger max_parallel lets more run";
   } else {
     reason.reason += " and not dispatched yet";
-    reason.next = "wait: the coordinator dispatches next";
+    reason.next_action = "wait: the coordinator dispatches next";
   }
   out.push_back(std::move(reason));
 }
 
-std::string_view cause_of_job(std::string_view cause) {
-  static const std::map<std::string_view, std::string_view> kOfFlows = {{"running", "running"},
-                                                                        {"cancelling", "cancelling"},
-                                                                        {"unkillable", "unkillable"},
-                                                                        {"runner_silent", "runner_silent"},
-                                                                        {"lease_over", "lease_over"},
-                                                                        {"queue_paused", "queue_paused"},
-                                                                        {"no_runner", "no_runner"},
-                                                                        {"slots_busy", "queued"},
-                                                                        {"behind_others", "queued"},
-                                                                        {"next", "queued"},
-                                                                        {"postponed", "delayed"},
-                                                                        {"due", "delayed"},
-                                                                        {"quota", "quota"},
-                                                                        {"retry_wait", "retry_wait"},
-                                                                        {"dependencies", "dependencies"},
-                                                                        {"dependency_absent", "dependencies"},
-                                                                        {"cycle", "dependencies"},
-                                                                        {"not_met", "prerequisites"},
-                                                                        {"not_checked", "prerequisites"},
-                                                                        {"slots_taken", "concurrency"},
-                                                                        {"slot_free", "concurrency"}};
-  const auto found = kOfFlows.find(cause);
-  return found == kOfFlows.end() ? "" : found->second;
+std::string_view to_flow_cause(std::string_view cause) {
+  static const std::map<std::string_view, std::string_view> kFlowCauseOfJob = {{"running", "running"},
+                                                                               {"cancelling", "cancelling"},
+                                                                               {"unkillable", "unkillable"},
+                                                                               {"runner_silent", "runner_silent"},
+                                                                               {"lease_over", "lease_over"},
+                                                                               {"queue_paused", "queue_paused"},
+                                                                               {"no_runner", "no_runner"},
+                                                                               {"slots_busy", "queued"},
+                                                                               {"behind_others", "queued"},
+                                                                               {"next", "queued"},
+                                                                               {"postponed", "delayed"},
+                                                                               {"due", "delayed"},
+                                                                               {"quota", "quota"},
+                                                                               {"retry_wait", "retry_wait"},
+                                                                               {"dependencies", "dependencies"},
+                                                                               {"dependency_absent", "dependencies"},
+                                                                               {"cycle", "dependencies"},
+                                                                               {"not_met", "prerequisites"},
+                                                                               {"not_checked", "prerequisites"},
+                                                                               {"slots_taken", "concurrency"},
+                                                                               {"slot_free", "concurrency"}};
+  const auto found = kFlowCauseOfJob.find(cause);
+  return found == kFlowCauseOfJob.end() ? "" : found->second;
 }
 
-std::vector<FlowReason> of_nodes(const FlowEvidence& known) {
+std::vector<FlowReason> find_node_reasons(const FlowEvidence& evidence) {
   std::vector<FlowReason> out;
-  std::map<std::string, std::size_t> alike;
+  std::map<std::string, std::size_t> count_by_state;
   // A flow that is ending starts no pending nodes, so these nodes wait for nothing.
-  const std::string& detail = known.view.detail;
-  const bool ending = detail == "stopping" || detail == "cancelling" || detail == "compensating";
-  for (const NodeView& node : known.view.nodes) {
-    if (ending && node.status == NodeStatus::pending) continue;
-    auto reason = of_node(known, node);
-    if (reason && ++alike[reason->cause] <= kAlike) out.push_back(std::move(*reason));
+  const std::string& detail = evidence.view.detail;
+  const bool is_ending = detail == "stopping" || detail == "cancelling" || detail == "compensating";
+  for (const NodeView& node : evidence.view.nodes) {
+    if (is_ending && node.status == NodeStatus::pending) continue;
+    auto reason = find_node_reason(evidence, node);
+    if (reason && ++count_by_state[reason->cause] <= kMaxListedPerState) out.push_back(std::move(*reason));
   }
   for (FlowReason& reason : out) {
-    const std::size_t all = alike[reason.cause];
-    if (all > kAlike) reason.evidence.push_back(fmt::format("{} nodes are in this state, {} are shown", all, kAlike));
+    const std::size_t count = count_by_state[reason.cause];
+    if (count > kMaxListedPerState)
+      reason.evidence.push_back(fmt::format("{} nodes are in this state, {} are shown", count, kMaxListedPerState));
   }
-  if (!ending && detail != "paused") report_ready(known, out);
+  if (!is_ending && detail != "paused") add_ready_reason(evidence, out);
   return out;
 }
 
-std::vector<std::uint32_t> jobs_to_ask(const FlowView& view, std::size_t max) {
+std::vector<std::uint32_t> select_jobs(const FlowView& view, std::size_t max) {
   std::vector<std::uint32_t> out;
-  std::map<std::string, std::size_t> alike;
+  std::map<std::string, std::size_t> count_by_state;
   const std::vector<std::uint32_t>* const kOrder[] = {&view.expired, &view.unapplied, &view.waiting, &view.visible,
                                                       &view.claimed};
-  const auto ask = [&](const NodeView& node) {
+  const auto select = [&](const NodeView& node) {
     if (node.job_key.empty() || out.size() >= max) return;
     if (std::find(out.begin(), out.end(), node.index) != out.end()) return;
-    if (++alike[std::string(to_string(node.status)) + " " + node.detail] <= kAlike) out.push_back(node.index);
+    if (++count_by_state[std::string(to_string(node.status)) + " " + node.detail] <= kMaxListedPerState)
+      out.push_back(node.index);
   };
   for (const NodeView& node : view.nodes) {
     if (node.status == NodeStatus::dispatched && (node.detail == "absent" || node.detail == "queued")) {
-      const bool placed = std::binary_search(view.visible.begin(), view.visible.end(), node.index);
-      if (!placed) ask(node);
+      const bool is_visible = std::binary_search(view.visible.begin(), view.visible.end(), node.index);
+      if (!is_visible) select(node);
     }
   }
   for (const auto* list : kOrder) {
@@ -232,195 +238,200 @@ std::vector<std::uint32_t> jobs_to_ask(const FlowView& view, std::size_t max) {
       if (index >= view.nodes.size()) continue;
       const NodeView& node = view.nodes[index];
       // A closed gate belongs to the flow; the job of the node is not queued yet.
-      if ((node.kind.empty() || node.kind == "job") && node.status != NodeStatus::pending) ask(node);
+      if ((node.kind.empty() || node.kind == "job") && node.status != NodeStatus::pending) select(node);
     }
   }
   return out;
 }
 
-FlowReason of_job(const FlowEvidence& known, const JobReason& job) {
-  const NodeView& node = known.view.nodes[job.node];
-  FlowReason out{node.name, std::string(cause_of_job(job.cause)), "", job.evidence, job.next};
-  const std::uint64_t now = known.view.now_ms;
+FlowReason make_job_reason(const FlowEvidence& evidence, const NodeView& node, const Explanation& job) {
+  FlowReason out{node.name, std::string(to_flow_cause(job.cause)), "", job.evidence, job.next_action};
+  const std::uint64_t now_ms = evidence.view.now_ms;
   if (node.detail == "ended") {
     out.cause = "unapplied";
-    out.reason = fmt::format("the job of {} has ended ({}), and that was not applied yet", named(node), job.cause);
-    out.next = known.leader.first.empty() ? "start a coordinator" : "wait: the coordinator applies it next";
+    out.reason = fmt::format("the job of {} has ended ({}), and that was not applied yet", node_label(node), job.cause);
+    out.next_action = evidence.leader.first.empty() ? "start a coordinator" : "wait: the coordinator applies it next";
     return out;
   }
   if (out.cause.empty()) out.cause = "job_lost";
-  out.reason = fmt::format("{} ({}): {}", named(node), node.job_key, job.reason);
+  out.reason = fmt::format("{} ({}): {}", node_label(node), node.job_key, job.reason);
   if (node.status == NodeStatus::running) {
     const std::string lease =
-        node.until_ms >= now
-            ? fmt::format("lease of runner {} expires in {}", node.runner, span_text(node.until_ms - now))
-            : fmt::format("lease of runner {} expired {} ago", node.runner, span_text(now - node.until_ms));
-    out.reason += since(node.started_ms, now) + "; " + lease;
+        node.until_ms >= now_ms
+            ? fmt::format("lease of runner {} expires in {}", node.runner, format_duration(node.until_ms - now_ms))
+            : fmt::format("lease of runner {} expired {} ago", node.runner, format_duration(now_ms - node.until_ms));
+    out.reason += format_since(node.started_ms, now_ms) + "; " + lease;
   }
   return out;
 }
 
-// Reasons that hold or advance a flow as a whole.
+constexpr std::size_t kMaxShownFailures = 5;
+constexpr std::size_t kMaxShownFlowAnomalies = 5;
 
-constexpr std::size_t kFailuresShown = 5;
-constexpr std::size_t kAnomaliesShown = 5;
-
-// For example " by 12 since 14:02 UTC (3 min): comment"; empty: the actor is unknown.
-std::string by_actor(const FlowEvidence& known) {
-  if (!known.view.held_by) return "";
-  const FlowAnswer& who = *known.view.held_by;
-  return fmt::format(" by {}{}{}{}", who.actor, since(who.at_ms, known.view.now_ms), who.comment.empty() ? "" : ": ",
-                     who.comment);
+// Formats the request that holds the flow, " by 12 since 14:02 UTC (3 min): comment"; empty if there is none.
+std::string format_request(const FlowEvidence& evidence) {
+  if (!evidence.view.hold_request) return "";
+  const FlowAnswer& request = *evidence.view.hold_request;
+  return fmt::format(" by {}{}{}{}", request.actor, format_since(request.at_ms, evidence.view.now_ms),
+                     request.comment.empty() ? "" : ": ", request.comment);
 }
 
-std::string counts(const FlowView& view) {
+std::string count_states(const FlowView& view) {
   std::string text = fmt::format("{} of {} nodes settled", view.applied.size(), view.nodes.size());
   const std::pair<const char*, std::size_t> kinds[] = {
       {"running", view.claimed.size()},   {"with an expired lease", view.expired.size()},
       {"queued", view.visible.size()},    {"waiting", view.waiting.size()},
       {"for people", view.manual.size()}, {"ended and not applied", view.unapplied.size()}};
-  for (const auto& [what, count] : kinds) {
-    if (count > 0) text += fmt::format(", {} {}", count, what);
+  for (const auto& [label, count] : kinds) {
+    if (count > 0) text += fmt::format(", {} {}", count, label);
   }
   return text;
 }
 
-FlowReason about(const FlowEvidence& known, std::string cause, std::string reason, std::string next) {
-  return {"", std::move(cause), std::move(reason), {counts(known.view)}, std::move(next)};
+FlowReason make_flow_reason(const FlowEvidence& evidence, std::string cause, std::string reason,
+                            std::string next_action) {
+  return {"", std::move(cause), std::move(reason), {count_states(evidence.view)}, std::move(next_action)};
 }
 
 // Returns whether a node failed for a reason other than a failed dependency.
-bool failed_itself(const NodeView& node) {
+bool has_failed(const NodeView& node) {
   return node.status == NodeStatus::failed && node.detail != "dependency_failed";
 }
 
-void report_failures(const FlowEvidence& known, std::vector<FlowReason>& out) {
-  std::size_t shown_failures = 0;
-  for (const NodeView& node : known.view.nodes) {
-    if (!failed_itself(node) || ++shown_failures > kFailuresShown) continue;
+void add_failure_reasons(const FlowEvidence& evidence, std::vector<FlowReason>& out) {
+  std::size_t failure_count = 0;
+  for (const NodeView& node : evidence.view.nodes) {
+    if (!has_failed(node) || ++failure_count > kMaxShownFailures) continue;
     FlowReason reason{node.name, "node_failed", "", {}, ""};
     reason.reason =
-        fmt::format("{} failed: {}{}{}", named(node), node.detail, node.error.empty() ? "" : ": ", node.error);
+        fmt::format("{} failed: {}{}{}", node_label(node), node.detail, node.error.empty() ? "" : ": ", node.error);
     if (!node.job_key.empty()) {
       const std::string job = node.job_key.substr(4);
-      const std::string context = known.context == 1 ? "" : fmt::format(" --context {}", known.context);
+      const std::string context = format_context_flag(evidence);
       reason.evidence.push_back(fmt::format("{}, attempt {}{}", node.job_key, std::max(node.attempt, 1U),
                                             node.runner == 0 ? "" : fmt::format(", runner {}", node.runner)));
-      reason.next = fmt::format("`mycojobs job logs {}{}` shows its output", job, context);
+      reason.next_action = fmt::format("`mycojobs job logs {}{}` shows its output", job, context);
     }
-    if (!known.undone)
-      reason.next += (reason.next.empty() ? "" : "; ") + command(known, "retry", node.name) + " runs it again";
+    if (!evidence.compensating)
+      reason.next_action +=
+          (reason.next_action.empty() ? "" : "; ") + format_command(evidence, "retry", node.name) + " runs it again";
     out.push_back(std::move(reason));
   }
 }
 
-std::string failures(const FlowView& view) {
+std::string list_failed_nodes(const FlowView& view) {
   std::string names;
   std::size_t count = 0;
   for (const NodeView& node : view.nodes) {
-    if (!failed_itself(node)) continue;
+    if (!has_failed(node)) continue;
     if (++count <= 3) names += (names.empty() ? "" : ", ") + node.name;
   }
   return count > 3 ? fmt::format("{} and {} more", names, count - 3) : names;
 }
 
-FlowReason ended(const FlowEvidence& known) {
-  const FlowView& view = known.view;
+FlowReason make_end_reason(const FlowEvidence& evidence) {
+  const FlowView& view = evidence.view;
   if (view.status == "finished") {
-    return about(known, "finished", fmt::format("flow {} has finished", view.record.id),
-                 "nothing; " + command(known, "result") + " shows its result");
+    return make_flow_reason(evidence, "finished", fmt::format("flow {} has finished", view.record.id),
+                            "nothing; " + format_command(evidence, "result") + " shows its result");
   }
   const std::string error = view.record.error.empty() ? "" : ": " + view.record.error;
-  const std::string replay = command(known, "replay") + " runs all of it again as a new flow";
+  const std::string replay = format_command(evidence, "replay") + " runs all of it again as a new flow";
   if (view.detail == "cancelled") {
-    return about(known, "cancelled", "it was cancelled" + by_actor(known), replay);
+    return make_flow_reason(evidence, "cancelled", "it was cancelled" + format_request(evidence), replay);
   }
-  const std::string retry = known.undone ? replay + "; its completed nodes were undone, so it cannot be retried"
-                                         : command(known, "retry") + " resumes from the failed nodes; " + replay;
-  if (view.detail == "timeout") return about(known, "timeout", "it ran out of time" + error, retry);
-  const std::string who = failures(view);
-  return about(known, "failed", "it failed" + (who.empty() ? error : " because of " + who + error), retry);
+  const std::string retry = evidence.compensating
+                                ? replay + "; its completed nodes were undone, so it cannot be retried"
+                                : format_command(evidence, "retry") + " resumes from the failed nodes; " + replay;
+  if (view.detail == "timeout") return make_flow_reason(evidence, "timeout", "it ran out of time" + error, retry);
+  const std::string failed_nodes = list_failed_nodes(view);
+  return make_flow_reason(evidence, "failed",
+                          "it failed" + (failed_nodes.empty() ? error : " because of " + failed_nodes + error), retry);
 }
 
-std::optional<FlowReason> held_as_a_whole(const FlowEvidence& known) {
-  const FlowView& view = known.view;
+std::optional<FlowReason> find_hold_reason(const FlowEvidence& evidence) {
+  const FlowView& view = evidence.view;
   if (view.detail == "cancelling") {
-    return about(known, "cancelling", "it is being cancelled" + by_actor(known),
-                 "wait: running jobs receive TERM, and KILL after the grace time of the runner");
+    return make_flow_reason(evidence, "cancelling", "it is being cancelled" + format_request(evidence),
+                            "wait: running jobs receive TERM, and KILL after the grace time of the runner");
   }
   if (view.detail == "compensating") {
-    return about(known, "compensating", "the flow fails; completed nodes are undone, the latest first",
-                 "wait; " + command(known, "watch") + " shows it");
+    return make_flow_reason(evidence, "compensating", "the flow fails; completed nodes are undone, the latest first",
+                            "wait; " + format_command(evidence, "watch") + " shows it");
   }
   if (view.detail == "stopping") {
-    const std::string who = failures(view);
-    return about(known, "stopping",
-                 "stopped by the failure of " + (who.empty() ? "a node" : who) + "; running nodes end first",
-                 known.undone ? "wait for its end"
-                              : "wait for its end; " + command(known, "retry", "NODE") + " runs the failed node again");
+    const std::string failed_nodes = list_failed_nodes(view);
+    return make_flow_reason(
+        evidence, "stopping",
+        "stopped by the failure of " + (failed_nodes.empty() ? "a node" : failed_nodes) + "; running nodes end first",
+        evidence.compensating
+            ? "wait for its end"
+            : "wait for its end; " + format_command(evidence, "retry", "NODE") + " runs the failed node again");
   }
   if (view.detail == "paused") {
-    return about(known, "paused", "paused" + by_actor(known), command(known, "resume") + " resumes it");
+    return make_flow_reason(evidence, "paused", "paused" + format_request(evidence),
+                            format_command(evidence, "resume") + " resumes it");
   }
   return std::nullopt;
 }
 
-std::vector<FlowReason> of_flow(const FlowEvidence& known) {
-  const FlowView& view = known.view;
-  const bool over = view.status == "finished" || view.status == "error";
+std::vector<FlowReason> find_flow_reasons(const FlowEvidence& evidence) {
+  const FlowView& view = evidence.view;
   std::vector<FlowReason> out;
-  if (!view.has_plan && !over && view.detail != "creating") {
-    FlowReason reason =
-        about(known, "definition_missing", "its definition is missing or changed: the flow cannot continue",
-              "write mj:definition:" + view.record.definition_hash +
-                  " from a backup; otherwise delete the flow and start it again");
+  if (!view.has_plan && !has_ended(view) && view.detail != "creating") {
+    FlowReason reason = make_flow_reason(evidence, "definition_missing",
+                                         "its definition is missing or changed: the flow cannot continue",
+                                         "write mj:definition:" + view.record.definition_hash +
+                                             " from a backup; otherwise delete the flow and start it again");
     if (!view.anomalies.empty()) reason.evidence.push_back(view.anomalies.front());
     out.push_back(std::move(reason));
   }
-  if (over) {
-    out.push_back(ended(known));
-    if (view.status == "error") report_failures(known, out);
+  if (has_ended(view)) {
+    out.push_back(make_end_reason(evidence));
+    if (view.status == "error") add_failure_reasons(evidence, out);
   } else if (view.detail == "creating") {
-    out.push_back(about(known, "creation_unfinished", "its creation has begun and is not finished",
-                        "wait a few seconds; if the state persists, create it again: the same idempotency key resumes "
-                        "the creation, otherwise retention deletes this flow"));
-  } else if (view.status == "dispatched") {
     out.push_back(
-        about(known, "not_started", "it was created but not started", command(known, "start") + " starts it"));
+        make_flow_reason(evidence, "creation_unfinished", "its creation has begun and is not finished",
+                         "wait a few seconds; if the state persists, create it again: the same idempotency key resumes "
+                         "the creation, otherwise retention deletes this flow"));
+  } else if (view.status == "dispatched") {
+    out.push_back(make_flow_reason(evidence, "not_started", "it was created but not started",
+                                   format_command(evidence, "start") + " starts it"));
   } else {
-    if (known.leader.first.empty()) {
-      out.push_back(about(
-          known, "coordinator_missing",
+    if (evidence.leader.first.empty()) {
+      out.push_back(make_flow_reason(
+          evidence, "coordinator_missing",
           fmt::format("no coordinator is the leader of context {}: running jobs continue, and no further nodes start",
-                      known.context),
+                      evidence.context),
           fmt::format(
               "start one: `mycojobs coordinator --redis URL --context {}`; of the embedded default, `mycojobs dev`",
-              known.context)));
+              evidence.context)));
     }
-    if (auto reason = held_as_a_whole(known)) out.push_back(std::move(*reason));
-    if (view.detail == "stopping" || view.detail == "compensating") report_failures(known, out);
+    if (auto reason = find_hold_reason(evidence)) out.push_back(std::move(*reason));
+    if (view.detail == "stopping" || view.detail == "compensating") add_failure_reasons(evidence, out);
   }
   constexpr const char* kRebuild = "`mycojobs doctor --rebuild` restores it";
-  if (!known.has_mark) {
+  if (!evidence.has_mark) {
     const std::string key = "mj:flow:" + std::to_string(view.record.id);
-    out.push_back(about(known, "mark_missing", key + " is lost: the flow makes no progress", kRebuild));
+    out.push_back(make_flow_reason(evidence, "mark_missing", key + " is lost: the flow makes no progress", kRebuild));
   }
-  if (!known.is_listed)
-    out.push_back(about(known, "not_listed", "mj:catalog has no valid entry for it: `flow list` misses it", kRebuild));
+  if (!evidence.is_listed)
+    out.push_back(make_flow_reason(evidence, "not_listed",
+                                   "mj:catalog has no valid entry for it: `flow list` misses it", kRebuild));
   if (!view.anomalies.empty()) {
-    FlowReason reason =
-        about(known, "anomaly",
-              count_with_noun(view.anomalies.size(), "entry", "entries") + " of its journal or record cannot be right",
-              "`mycojobs verify` has details, `mycojobs doctor --rebuild` restores records");
+    FlowReason reason = make_flow_reason(
+        evidence, "anomaly",
+        count_with_noun(view.anomalies.size(), "entry", "entries") + " of its journal or record cannot be right",
+        "`mycojobs verify` has details, `mycojobs doctor --rebuild` restores records");
     reason.evidence.assign(
         view.anomalies.begin(),
-        view.anomalies.begin() + static_cast<std::ptrdiff_t>(std::min(kAnomaliesShown, view.anomalies.size())));
+        view.anomalies.begin() + static_cast<std::ptrdiff_t>(std::min(kMaxShownFlowAnomalies, view.anomalies.size())));
     out.push_back(std::move(reason));
   }
   return out;
 }
 
-// Sorted by importance: the first cause is shown first.
+// The causes in the order of their importance: the first cause is shown first.
 constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
     {"mark_missing", "the state key of the flow (mj:flow:<flow>) is lost: the flow makes no progress"},
     {"definition_missing", "the definition of the flow is missing or changed: the flow cannot continue"},
@@ -466,65 +477,63 @@ constexpr auto kFlowCauses = std::to_array<FlowCauseRow>({
 
 constexpr std::size_t kMaxReasons = 20;
 
-std::size_t rank(const FlowReason& reason) {
+std::size_t cause_rank(const FlowReason& reason) {
   const auto row = std::find_if(kFlowCauses.begin(), kFlowCauses.end(),
                                 [&](const FlowCauseRow& each) { return each.cause == reason.cause; });
   return static_cast<std::size_t>(row - kFlowCauses.begin());
 }
 
-bool has_ended(const FlowView& view) { return view.status == "finished" || view.status == "error"; }
-
-Result<FlowEvidence> learn(FlowStore& flows, Store& store, Id context, Id flow) {
-  MJ_TRY(reading, read_flow(flows, context, flow));
-  FlowEvidence known;
-  known.context = context;
-  if (reading.plan) known.max_parallel = reading.plan->max_parallel;
-  known.undone = reading.state.compensating;
-  MJ_TRY(view, view_of(std::move(reading), flows, store, context, 5000));
-  known.view = std::move(view);
+Result<FlowEvidence> read_evidence(FlowStore& flows, Store& store, Id context, Id flow) {
+  MJ_TRY(reading, load_flow(flows, context, flow));
+  FlowEvidence evidence;
+  evidence.context = context;
+  if (reading.plan) evidence.max_parallel = reading.plan->max_parallel;
+  evidence.compensating = reading.state.compensating;
+  MJ_TRY(view, make_flow_view(std::move(reading), flows, store, context, 5000));
+  evidence.view = std::move(view);
   MJ_TRY(leader, flows.leader(context));
-  known.leader = std::move(leader);
-  // verify() reports places that cannot be read.
-  if (const auto places = flows.places(context, flow)) {
-    known.has_mark = !places->state.empty() || known.view.record.definition_hash.empty();
-    const bool is_whole = !places->state.empty() && places->state != "creating";
-    known.is_listed = !is_whole || places->listed;
+  evidence.leader = std::move(leader);
+  // Entries that cannot be read are reported by verify().
+  if (const auto entries = flows.read_index_entries(context, flow)) {
+    evidence.has_mark = !entries->state.empty() || evidence.view.record.definition_hash.empty();
+    const bool is_created = !entries->state.empty() && entries->state != "creating";
+    evidence.is_listed = !is_created || entries->in_catalog;
   }
-  return known;
+  return evidence;
 }
 
-std::string command(const FlowEvidence& known, std::string_view verb, std::string_view rest) {
-  return fmt::format("`mycojobs flow {} {}{}{}{}`", verb, known.view.record.id, rest.empty() ? "" : " ", rest,
-                     known.context == 1 ? "" : fmt::format(" --context {}", known.context));
+std::string format_command(const FlowEvidence& evidence, std::string_view verb, std::string_view rest) {
+  return fmt::format("`mycojobs flow {} {}{}{}{}`", verb, evidence.view.record.id, rest.empty() ? "" : " ", rest,
+                     format_context_flag(evidence));
 }
 
-std::string since(std::uint64_t at_ms, std::uint64_t now_ms) {
+std::string format_since(std::uint64_t at_ms, std::uint64_t now_ms) {
   if (at_ms == 0 || at_ms > now_ms) return "";
   static constexpr std::uint64_t kDay = 24ULL * 3600 * 1000;
-  const auto at = fmt::gmtime(static_cast<std::time_t>(std::min<std::uint64_t>(at_ms / 1000, 253402300799)));
-  return (now_ms - at_ms < kDay ? fmt::format(" since {:%H:%M} UTC", at)
-                                : fmt::format(" since {:%Y-%m-%d %H:%M} UTC", at)) +
-         fmt::format(" ({})", span_text(now_ms - at_ms));
+  const auto utc_time = fmt::gmtime(static_cast<std::time_t>(std::min<std::uint64_t>(at_ms / 1000, 253402300799)));
+  return (now_ms - at_ms < kDay ? fmt::format(" since {:%H:%M} UTC", utc_time)
+                                : fmt::format(" since {:%Y-%m-%d %H:%M} UTC", utc_time)) +
+         fmt::format(" ({})", format_duration(now_ms - at_ms));
 }
 
-std::string named(const NodeView& node) { return "node " + node.name; }
+std::string node_label(const NodeView& node) { return "node " + node.name; }
 
 }  // namespace
 
 std::vector<FlowCauseRow> flow_causes() { return {kFlowCauses.begin(), kFlowCauses.end()}; }
 
 Result<std::vector<FlowReason>> explain_flow(FlowStore& flows, Store& store, Id context, Id flow) {
-  MJ_TRY(known, learn(flows, store, context, flow));
-  std::vector<FlowReason> reasons = of_flow(known);
-  if (!has_ended(known.view)) {
-    for (FlowReason& reason : of_nodes(known)) reasons.push_back(std::move(reason));
-    for (std::uint32_t index : jobs_to_ask(known.view, kMaxReasons)) {
-      MJ_TRY(why, explain(store, context, known.view.nodes[index].job_key));
-      reasons.push_back(of_job(known, {index, why.cause, why.reason, why.next, why.evidence}));
+  MJ_TRY(evidence, read_evidence(flows, store, context, flow));
+  std::vector<FlowReason> reasons = find_flow_reasons(evidence);
+  if (!has_ended(evidence.view)) {
+    for (FlowReason& reason : find_node_reasons(evidence)) reasons.push_back(std::move(reason));
+    for (std::uint32_t index : select_jobs(evidence.view, kMaxReasons)) {
+      MJ_TRY(explanation, explain(store, context, evidence.view.nodes[index].job_key));
+      reasons.push_back(make_job_reason(evidence, evidence.view.nodes[index], explanation));
     }
   }
   std::stable_sort(reasons.begin(), reasons.end(),
-                   [](const FlowReason& a, const FlowReason& b) { return rank(a) < rank(b); });
+                   [](const FlowReason& a, const FlowReason& b) { return cause_rank(a) < cause_rank(b); });
   if (reasons.size() > kMaxReasons) reasons.resize(kMaxReasons);
   return reasons;
 }

@@ -24,29 +24,30 @@ namespace mycojobs {
 // The displayed states of a flow, from one table (docs/flows.md repeats it). Records and JSON have the FlowStatus in a
 // separate field.
 
-struct FlowStateText {
-  std::string_view word;
+struct FlowDisplayState {
+  std::string_view state;
   FlowStatus status;  // status of the record in this state
   std::string_view meaning;
 };
-std::vector<FlowStateText> flow_words();
+std::vector<FlowDisplayState> flow_display_states();
 
 // Returns the displayed state for the status and detail of a record. The states started, waiting and idle need a read
 // of the jobs (inspect_flow()); without it, such a flow is running.
-std::string flow_word(FlowStatus, std::string_view detail);
+std::string to_display_state(FlowStatus, std::string_view detail);
 
 // Returns whether a flow with a running record may have this displayed state.
-bool is_under_way(std::string_view word);
+bool is_running_display_state(std::string_view state);
 
-// Same as flow_word(), but reads the jobs of a flow with a running record, at the cost of a inspect_flow().
-Result<std::string> flow_state_text(FlowStore&, Store&, Id context, const Flow&);
+// Same as to_display_state(), but reads the jobs of a flow with a running record with inspect_flow(), to tell started,
+// idle and waiting flows from running flows.
+Result<std::string> read_display_state(FlowStore&, Store&, Id context, const Flow&);
 
 // Returns the past form of a verb: "approved" for "approve".
 std::string past_tense(std::string_view verb);
 
 // An answer to, or a request for, a flow or a node: a control fact of its journal.
 struct FlowAnswer {
-  std::string what;  // approved, rejected, resumed, signalled, paused ...
+  std::string action;  // approved, rejected, resumed, signalled, paused, ...
   Id actor = 0;
   std::string comment;
   std::uint64_t at_ms = 0;
@@ -59,10 +60,10 @@ struct NodeView {
   std::vector<std::uint32_t> needs;
   std::optional<std::uint32_t> error_node, compensation;
   bool on_call = false;                     // an error node or a compensation
-  std::vector<std::string> when;            // conditions as text
+  std::vector<std::string> conditions;      // conditions as text
   std::vector<std::string> gates;           // gates that are still closed: approval:NAME, signal:NAME, flow:ID
   std::vector<Id> approvers;                // of a waiting approval; empty: any actor with the right to write
-  std::string asks;                         // approval, pause: comment of the definition
+  std::string prompt;                       // approval, pause: comment of the definition
   std::string text;                         // log: its line
   std::vector<FlowAnswer> answers;          // in the order of arrival
   NodeStatus status = NodeStatus::pending;  // includes the job's own state: running, ready between attempts
@@ -75,8 +76,8 @@ struct NodeView {
 
 struct FlowView {
   Flow record;
-  std::string status, detail;         // status of the record; displayed state, one of flow_words()
-  std::optional<FlowAnswer> held_by;  // paused, cancelling or cancelled flow: the request for it
+  std::string status, detail;              // status of the record; displayed state, one of flow_display_states()
+  std::optional<FlowAnswer> hold_request;  // the request that paused or cancelled the flow
   std::vector<NodeView> nodes;
   // Node indexes by state: planned, visible (queued), claimed, expired (leases over), applied, waiting, manual
   // (approvals, pauses), unapplied.
@@ -88,7 +89,8 @@ struct FlowView {
 
 // Reads a flow once: the run from its journal, and the jobs of at most max_jobs active nodes.
 Result<FlowView> inspect_flow(FlowStore&, Store&, Id context, Id flow, std::size_t max_jobs = 5000);
-FlowView view_of_plan(const FlowPlan&);  // view of a definition without a run: all nodes pending, no times
+// Makes the view of a definition without a run: all nodes are pending, and there are no times.
+FlowView make_plan_view(const FlowPlan&);
 nlohmann::json to_json(const FlowView&);
 nlohmann::json to_json(const NodeView&);
 
@@ -97,7 +99,7 @@ struct FlowReason {
   std::string cause;   // a row of flow_causes()
   std::string reason;  // "node deploy waits for approval:legal since 14:02"
   std::vector<std::string> evidence;
-  std::string next;  // next action; commands in `...`
+  std::string next_action;  // commands are in `...`
 };
 struct FlowCauseRow {
   std::string_view cause, meaning;
@@ -107,28 +109,20 @@ std::vector<FlowCauseRow> flow_causes();
 // most 20). For a node that waits for its job, the reason is the explanation of the job (inspect/explain.h).
 Result<std::vector<FlowReason>> explain_flow(FlowStore&, Store&, Id context, Id flow);
 
-enum class GraphFormat { text, ascii, mermaid, dot, json };
-std::string_view to_string(GraphFormat);
-// Formats a flow. text: boxes in layers with the targets of their arrows, for a terminal of `width` columns, with
-// colours if `colour` is set. Flows over max_nodes are folded by layer and status, with counts. ascii: same, with ASCII
-// characters only.
-std::string draw_flow(const FlowView&, GraphFormat, std::size_t width = 100, bool colour = false,
-                      std::size_t max_nodes = 200);
-
 // Formats an answer: "approved by 12: ship it".
 std::string describe(const FlowAnswer&);
 
 struct TimelineRow {
   std::uint64_t at_ms = 0, revision = 0;  // revision 0: from the job's own journal
-  std::string node, what;                 // "build queued", "approved by 12: ship it", "attempt 1 failed: exit"
+  std::string node, text;                 // "build queued", "approved by 12: ship it", "attempt 1 failed: exit"
 };
 // Returns the facts of the journal, and between them the attempts that failed, were lost or were released, of at most
 // 500 jobs.
 Result<std::vector<TimelineRow>> flow_timeline(FlowStore&, Store&, Id context, Id flow, std::size_t max = 10000);
 
-// The record, definition and journal of a flow, read without changing anything. Only for agent/inspect.
+// The record, definition and journal of a flow, read without changes to the store. Used only in agent/inspect.
 
-struct FlowFactReader {
+struct LoadedFlow {
   Flow record;
   std::optional<FlowPlan> plan;
   std::string plan_problem;  // reason for a missing plan
@@ -140,10 +134,10 @@ struct FlowFactReader {
 inline constexpr std::size_t kMaxAnomalies = 100;
 
 // Error `not_found`: the context has no key of this flow. Invalid content is reported as anomalies, not as an error.
-Result<FlowFactReader> read_flow(FlowStore&, Id context, Id flow);
+Result<LoadedFlow> load_flow(FlowStore&, Id context, Id flow);
 // Same as inspect_flow(), for a flow that was read before.
-Result<FlowView> view_of(FlowFactReader, FlowStore&, Store&, Id context, std::size_t max_jobs);
-// Sets FlowView::held_by and the answers of the nodes.
+Result<FlowView> make_flow_view(LoadedFlow, FlowStore&, Store&, Id context, std::size_t max_jobs);
+// Sets FlowView::hold_request and the answers of the nodes.
 Result<void> read_control_answers(FlowStore&, Id context, const FlowPlan&, FlowView&);
 // Returns at most `max` facts, starting with the first fact.
 Result<std::vector<RunFact>> read_facts(FlowStore&, Id context, Id flow, std::size_t max,
@@ -157,25 +151,26 @@ struct FlowLogLine {
   Log line;  // text without its line end; seq: of the part that ended the line
 };
 
-class FlowLogs {
+class FlowLogReader {
  public:
-  FlowLogs(RecordStore& store, Id context) : store_(store), context_(context) {}
+  FlowLogReader(RecordStore& store, Id context) : store_(store), context_(context) {}
 
-  // Returns the new lines since the last call, in the order of the nodes; at most about `max` lines. An empty result
-  // means that there are no more lines now.
-  Result<std::vector<FlowLogLine>> next(const FlowView&, std::size_t max = 1000);
+  // Returns the lines that were added since the last call, in the order of the nodes; at most about `max` lines. An
+  // empty result means that there are no more lines now.
+  Result<std::vector<FlowLogLine>> read_next(const FlowView&, std::size_t max = 1000);
 
  private:
-  struct Place {
-    std::uint64_t after = 0;
-    LogLines lines;
-    bool over = false;  // settled, and read to its end
+  struct LogPosition {
+    std::uint64_t last_seq = 0;  // of the last part that was read
+    LogLineSplitter splitter;
+    bool fully_read = false;  // the node is settled, and its log was read to the end
   };
-  Result<bool> read(const FlowView&, const NodeView&, Place&, std::vector<FlowLogLine>&);
+  Result<bool> read(const FlowView&, const NodeView&, LogPosition&, std::vector<FlowLogLine>&);
 
   RecordStore& store_;
   Id context_;
-  std::map<std::string, Place> elements_;  // by name of the node, since nodes that are added later change the indexes
+  // Positions by the name of the node, because nodes that are added later change the indexes of other nodes.
+  std::map<std::string, LogPosition> positions_;
 };
 
 }  // namespace mycojobs

@@ -23,29 +23,29 @@ json parse_or_empty(const std::string& text) {
   return parsed && parsed->is_object() ? std::move(*parsed) : json::object();
 }
 
-JobView view_of(const std::string& key, const Fields& hash) {
+JobView make_view(const std::string& key, const Fields& hash) {
   auto decoded = decode<Job>(hash);
   JobView view{key, std::move(decoded.record), {}};
   for (const FieldProblem& problem : decoded.problems) view.problems.push_back(problem.message);
   return view;
 }
 
-JobView view_of(const ListedJob& job) {
-  if (job.type == "hash") return view_of(job.key, job.record);
+JobView make_view(const ListedJob& job) {
+  if (job.type == "hash") return make_view(job.key, job.record);
   return {job.key, {}, {job.key + " is a " + job.type + " where a hash belongs: another client wrote it"}};
 }
 
-double number(const json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+double get_double(const json& object, const char* name) {
+  const auto jobs = object.find(name);
+  return jobs != object.end() && jobs->is_number() ? jobs->get<double>() : 0;
 }
 
-std::string duration(double us) {
+std::string format_us(double us) {
   return us < 1e6 ? fmt::format("{:.1f} ms", us / 1e3) : fmt::format("{:.2f} s", us / 1e6);
 }
 
-// Returns the missing layers; usually all layers are in force.
-std::string layers_of(const Job& job) {
+// Formats the layers of the sandbox that were in force: "all layers", "no layers", or "without" the missing layers.
+std::string format_layers(const Job& job) {
   if (job.layers.empty()) return "no layers";
   const std::string in_force = " " + job.layers + " ";
   std::string missing;
@@ -74,68 +74,68 @@ Result<std::string> parse_job_key(std::string_view text, Id default_caller) {
 
 Result<JobView> load_job(RecordStore& store, Id context, const std::string& key) {
   MJ_TRY(hash, store.load(context, key));
-  return view_of(key, hash);
+  return make_view(key, hash);
 }
 
 namespace {
 
-bool is_filter(const JobFilter& wanted) {
-  return wanted.status || wanted.caller || !(wanted.state + wanted.name + wanted.script_type).empty();
+bool has_criteria(const JobFilter& filter) {
+  return filter.status || filter.caller || !(filter.state + filter.name + filter.script_type).empty();
 }
 
 }  // namespace
 
 Result<JobList> list_jobs(RecordStore& store, Id context, const JobQuery& query,
-                          const std::function<void(std::uint64_t done, std::uint64_t of)>& progress) {
+                          const std::function<void(std::uint64_t done, std::uint64_t total)>& progress) {
   JobList list;
-  JobFilter wanted = query.wanted;
-  if (!is_filter(wanted))
-    wanted.max_scanned = static_cast<std::uint32_t>(std::min<std::size_t>(wanted.max_scanned, query.limit + 1));
-  std::vector<ListedJob> found, unseen;
-  std::set<std::string> once;  // a job may move to the front between two pages
-  for (std::size_t looked_at = 0;;) {
-    MJ_TRY(page, store.jobs(context, wanted));
-    looked_at += page.looked_at;
+  JobFilter filter = query.filter;
+  if (!has_criteria(filter))
+    filter.max_scanned = static_cast<std::uint32_t>(std::min<std::size_t>(filter.max_scanned, query.limit + 1));
+  std::vector<ListedJob> jobs, unseen;
+  std::set<std::string> seen_keys;  // a job may move to the front between two pages
+  for (std::size_t rows_read = 0;;) {
+    MJ_TRY(page, store.jobs(context, filter));
+    rows_read += page.rows_read;
     for (ListedJob& job : page.jobs) {
-      if (once.insert(job.key).second) found.push_back(std::move(job));
+      if (seen_keys.insert(job.key).second) jobs.push_back(std::move(job));
     }
-    if (!page.unseen.empty()) unseen = std::move(page.unseen);
-    wanted.after = std::move(page.after);
-    if (wanted.after.empty() || found.size() > query.limit) break;
-    list.truncated = looked_at >= query.max_scanned;
+    if (!page.unprocessed_jobs.empty()) unseen = std::move(page.unprocessed_jobs);
+    filter.cursor = std::move(page.next_cursor);
+    if (filter.cursor.empty() || jobs.size() > query.limit) break;
+    list.truncated = rows_read >= query.max_scanned;
     if (list.truncated) break;
-    progress(looked_at, query.max_scanned);
+    progress(rows_read, query.max_scanned);
   }
   for (ListedJob& job : unseen) {
-    if (once.insert(job.key).second) found.push_back(std::move(job));
+    if (seen_keys.insert(job.key).second) jobs.push_back(std::move(job));
   }
-  std::stable_sort(found.begin(), found.end(),
+  std::stable_sort(jobs.begin(), jobs.end(),
                    [](const ListedJob& a, const ListedJob& b) { return a.changed_us > b.changed_us; });
-  list.more = found.size() > query.limit;
-  if (list.more) found.resize(query.limit);
-  for (const ListedJob& job : found) {
-    list.jobs.push_back(view_of(job));
+  list.has_more = jobs.size() > query.limit;
+  if (list.has_more) jobs.resize(query.limit);
+  for (const ListedJob& job : jobs) {
+    list.jobs.push_back(make_view(job));
     list.jobs.back().changed_ms = job.changed_us / 1000;
   }
   return list;
 }
 
-Result<JobsSlice> page_jobs(RecordStore& store, Id context, JobFilter wanted, std::size_t limit) {
-  const bool filtered = is_filter(wanted);
+Result<JobsSlice> page_jobs(RecordStore& store, Id context, JobFilter filter, std::size_t limit) {
+  const bool is_filtered = has_criteria(filter);
   JobsSlice slice;
-  const auto take = [&slice](const ListedJob& job) {
-    slice.jobs.push_back(view_of(job));
+  const auto add_job = [&slice](const ListedJob& job) {
+    slice.jobs.push_back(make_view(job));
     slice.jobs.back().changed_ms = job.changed_us / 1000;
   };
-  for (std::size_t taken = 0; taken < limit && slice.looked_at < kMaxScansOfPage;) {
-    wanted.max_jobs = static_cast<std::uint32_t>(limit - taken);
-    if (!filtered) wanted.max_scanned = wanted.max_jobs;
-    MJ_TRY(page, store.jobs(context, wanted));
-    for (const ListedJob& job : page.unseen) take(job);
-    for (const ListedJob& job : page.jobs) take(job);
-    taken += page.jobs.size();
-    slice.looked_at += page.looked_at;
-    slice.after = wanted.after = std::move(page.after);
+  for (std::size_t job_count = 0; job_count < limit && slice.rows_read < kMaxRowsPerPage;) {
+    filter.max_jobs = static_cast<std::uint32_t>(limit - job_count);
+    if (!is_filtered) filter.max_scanned = filter.max_jobs;
+    MJ_TRY(page, store.jobs(context, filter));
+    for (const ListedJob& job : page.unprocessed_jobs) add_job(job);
+    for (const ListedJob& job : page.jobs) add_job(job);
+    job_count += page.jobs.size();
+    slice.rows_read += page.rows_read;
+    slice.after = filter.cursor = std::move(page.next_cursor);
     if (slice.after.empty()) break;
   }
   return slice;
@@ -143,63 +143,63 @@ Result<JobsSlice> page_jobs(RecordStore& store, Id context, JobFilter wanted, st
 
 namespace {
 
-JobTimelineEntry moment_of(const Fact& fact) {
-  JobTimelineEntry moment;
-  moment.at_ms = fact.at_ms;
-  moment.kind = fact.kind;
-  moment.attempt = static_cast<std::uint32_t>(number_of(fact.more, "a"));
-  moment.runner = static_cast<Id>(number_of(fact.more, "r"));
-  moment.due_ms = number_of(fact.more, "due");
-  moment.detail = field_of(fact.more, field_of(fact.more, "detail").empty() ? "why" : "detail");
-  return moment;
+JobTimelineEntry make_entry(const Fact& fact) {
+  JobTimelineEntry entry;
+  entry.at_ms = fact.at_ms;
+  entry.kind = fact.kind;
+  entry.attempt = static_cast<std::uint32_t>(number_of(fact.fields, "a"));
+  entry.runner = static_cast<Id>(number_of(fact.fields, "r"));
+  entry.due_ms = number_of(fact.fields, "due");
+  entry.detail = field_of(fact.fields, field_of(fact.fields, "detail").empty() ? "why" : "detail");
+  return entry;
 }
 
 }  // namespace
 
-Result<std::vector<Fact>> latest_facts(Store& store, Id context, const ClaimView& claim) {
+Result<std::vector<Fact>> read_latest_facts(Store& store, Id context, const ClaimView& claim) {
   constexpr std::size_t kMaxFacts = 200;
-  const std::span all(claim.revisions);
-  std::vector<std::uint64_t> wanted;
-  for (const std::uint64_t revision : all.last(std::min(all.size(), kMaxFacts))) {
-    if (revision != 0) wanted.push_back(revision);
+  const std::span revisions(claim.revisions);
+  std::vector<std::uint64_t> filter;
+  for (const std::uint64_t revision : revisions.last(std::min(revisions.size(), kMaxFacts))) {
+    if (revision != 0) filter.push_back(revision);
   }
-  return store.journal_at(context, claim.queue, wanted);
+  return store.journal_at(context, claim.queue, filter);
 }
 
-Result<std::vector<JobTimelineEntry>> job_history(Store& store, Id context, const std::string& key) {
-  MJ_TRY(places, store.job_states(context, std::span(&key, 1), false));
-  std::vector<JobTimelineEntry> moments;
-  if (places.empty() || places[0].claim.queue.empty()) return moments;
-  MJ_TRY(facts, latest_facts(store, context, places[0].claim));
+Result<std::vector<JobTimelineEntry>> read_job_history(Store& store, Id context, const std::string& key) {
+  MJ_TRY(states, store.job_states(context, std::span(&key, 1), false));
+  std::vector<JobTimelineEntry> entries;
+  if (states.empty() || states[0].claim.queue.empty()) return entries;
+  MJ_TRY(facts, read_latest_facts(store, context, states[0].claim));
   for (const Fact& fact : facts) {
-    if (fact.kind != "heartbeat") moments.push_back(moment_of(fact));
+    if (fact.kind != "heartbeat") entries.push_back(make_entry(fact));
   }
-  return moments;
+  return entries;
 }
 
-nlohmann::json to_json(const JobTimelineEntry& moment) {
-  json out{{"at_ms", moment.at_ms}, {"kind", to_utf8(moment.kind)}};
-  if (moment.attempt > 0) out["attempt"] = moment.attempt;
-  if (moment.runner > 0) out["runner_id"] = moment.runner;
-  if (moment.due_ms > 0) out["due_ms"] = moment.due_ms;
-  if (!moment.detail.empty()) out["detail"] = to_utf8(moment.detail);
+nlohmann::json to_json(const JobTimelineEntry& entry) {
+  json out{{"at_ms", entry.at_ms}, {"kind", to_utf8(entry.kind)}};
+  if (entry.attempt > 0) out["attempt"] = entry.attempt;
+  if (entry.runner > 0) out["runner_id"] = entry.runner;
+  if (entry.due_ms > 0) out["due_ms"] = entry.due_ms;
+  if (!entry.detail.empty()) out["detail"] = to_utf8(entry.detail);
   return out;
 }
 
-std::optional<std::uint64_t> waited_ms(const Job& job, std::uint64_t now_ms) {
+std::optional<std::uint64_t> wait_duration_ms(const Job& job, std::uint64_t now_ms) {
   if (job.queued_ms == 0) return std::nullopt;
-  const bool waits = job.status == JobStatus::dispatched || job.status == JobStatus::waiting_for_prerequisites;
-  std::uint64_t until = waits ? now_ms : job.started_ms;
-  if (until == 0) until = job.ended_ms;  // the job was never started
-  const std::uint64_t due = std::max(job.queued_ms, job.run_at_ms);
-  return until - std::min(until, due);
+  const bool is_waiting = job.status == JobStatus::dispatched || job.status == JobStatus::waiting_for_prerequisites;
+  std::uint64_t end_ms = is_waiting ? now_ms : job.started_ms;
+  if (end_ms == 0) end_ms = job.ended_ms;  // the job was never started
+  const std::uint64_t due_ms = std::max(job.queued_ms, job.run_at_ms);
+  return end_ms - std::min(end_ms, due_ms);
 }
 
-std::optional<std::uint64_t> ran_ms(const Job& job, std::uint64_t now_ms) {
+std::optional<std::uint64_t> run_duration_ms(const Job& job, std::uint64_t now_ms) {
   if (job.started_ms == 0 || job.status == JobStatus::dispatched) return std::nullopt;
-  const std::uint64_t until = job.status == JobStatus::started ? now_ms : job.ended_ms;
-  if (until < job.started_ms) return std::nullopt;
-  return until - job.started_ms;
+  const std::uint64_t end_ms = job.status == JobStatus::started ? now_ms : job.ended_ms;
+  if (end_ms < job.started_ms) return std::nullopt;
+  return end_ms - job.started_ms;
 }
 
 nlohmann::json to_json(const JobView& view) {
@@ -212,20 +212,20 @@ nlohmann::json to_json(const JobView& view) {
   return object;
 }
 
-std::string receipt_line(const Job& job) {
+std::string format_receipt(const Job& job) {
   const json usage = parse_or_empty(job.usage);
   std::string line(to_string(job.status));
   if (!job.detail.empty()) line += " " + job.detail;
   if (usage.empty()) return line;  // the job has never run
-  const double memory = number(usage, "memory_peak_bytes");
-  line += fmt::format(" · wall {} · cpu {} · memory {}", duration(number(usage, "wall_us")),
-                      duration(number(usage, "user_us") + number(usage, "system_us")),
+  const double memory = get_double(usage, "memory_peak_bytes");
+  line += fmt::format(" · wall {} · cpu {} · memory {}", format_us(get_double(usage, "wall_us")),
+                      format_us(get_double(usage, "user_us") + get_double(usage, "system_us")),
                       memory > 0 ? fmt::format("{:.1f} MiB", memory / (1 << 20)) : "not measured");
   const json receipt = parse_or_empty(job.receipt);
-  if (receipt.contains("reused")) line += fmt::format(" · reused {:.0f}", number(receipt, "reused"));
-  const double stragglers = number(receipt, "stragglers");
+  if (receipt.contains("reused")) line += fmt::format(" · reused {:.0f}", get_double(receipt, "reused"));
+  const double stragglers = get_double(receipt, "stragglers");
   if (stragglers > 0) line += fmt::format(" · stragglers {:.0f}", stragglers);
-  return line + " · " + layers_of(job);
+  return line + " · " + format_layers(job);
 }
 
 }  // namespace mycojobs

@@ -2,33 +2,33 @@
 
 namespace mycojobs {
 namespace {
-constexpr std::size_t kMaxLine = 64U << 10;  // a longer line is split
+constexpr std::size_t kMaxLineBytes = 64U << 10;  // a longer line is split
 }  // namespace
 
-void LogLines::end_line(Log& open, const Tell& tell) {
-  if (!open.text.empty() && open.text.back() == '\r') open.text.pop_back();
-  tell(open);
-  open.text.clear();
+void LogLineSplitter::report_line(Log& line, const LineCallback& callback) {
+  if (!line.text.empty() && line.text.back() == '\r') line.text.pop_back();
+  callback(line);
+  line.text.clear();
 }
 
-void LogLines::take(const Log& piece, const Tell& tell) {
-  Log& open = open_[piece.stream];
-  open.stream = piece.stream;
-  for (const char c : piece.text) {
-    if (open.text.empty()) open.ts_ms = piece.ts_ms;
-    open.seq = piece.seq;
+void LogLineSplitter::add_part(const Log& part, const LineCallback& callback) {
+  Log& line = unfinished_lines_[part.stream];
+  line.stream = part.stream;
+  for (const char c : part.text) {
+    if (line.text.empty()) line.ts_ms = part.ts_ms;
+    line.seq = part.seq;
     if (c == '\n') {
-      end_line(open, tell);
+      report_line(line, callback);
     } else {
-      open.text += c;
-      if (open.text.size() >= kMaxLine) end_line(open, tell);
+      line.text += c;
+      if (line.text.size() >= kMaxLineBytes) report_line(line, callback);
     }
   }
 }
 
-void LogLines::finish(const Tell& tell) {
-  for (auto& [stream, open] : open_) {
-    if (!open.text.empty()) end_line(open, tell);
+void LogLineSplitter::flush(const LineCallback& callback) {
+  for (auto& [stream, line] : unfinished_lines_) {
+    if (!line.text.empty()) report_line(line, callback);
   }
 }
 

@@ -1,5 +1,5 @@
-// Splits the parts of a log into lines for display. A part has several lines, or a piece of a line. Only whole lines
-// are reported; an unfinished line is reported when it is completed or at the end. No side effects.
+// Splits the parts of a log into lines for display. A part contains several lines, or a piece of a line. Only whole
+// lines are reported; an unfinished line is reported when a later part completes it, or by flush(). No side effects.
 #pragma once
 
 #include <functional>
@@ -9,16 +9,18 @@
 
 namespace mycojobs {
 
-class LogLines {
+class LogLineSplitter {
  public:
-  // Called with a line without its end; seq: of the part that ended it, ts_ms: of the part that started it.
-  using Tell = std::function<void(const Log&)>;
-  void take(const Log& piece, const Tell&);
-  void finish(const Tell&);  // Reports unfinished lines; no part follows.
+  // Called with a line without its line end. `seq` is that of the part that completed the line, `ts_ms` that of the
+  // part that started it.
+  using LineCallback = std::function<void(const Log&)>;
+  void add_part(const Log& part, const LineCallback&);
+  // Reports the unfinished lines. Called after the last part.
+  void flush(const LineCallback&);
 
  private:
-  static void end_line(Log& open, const Tell&);
-  std::map<LogStream, Log> open_;  // unfinished lines
+  static void report_line(Log& line, const LineCallback&);
+  std::map<LogStream, Log> unfinished_lines_;
 };
 
 }  // namespace mycojobs

@@ -14,18 +14,18 @@ namespace {
 
 using nlohmann::json;
 
-std::string text_in(const json& receipt, const char* name) {
+std::string get_text(const json& receipt, const char* name) {
   const auto found = receipt.find(name);
   return found != receipt.end() && found->is_string() ? found->get<std::string>() : "";
 }
-std::uint64_t number_in(const json& receipt, const char* name) {
+std::uint64_t get_number(const json& receipt, const char* name) {
   const auto found = receipt.find(name);
   return found != receipt.end() && found->is_number_unsigned() ? found->get<std::uint64_t>() : 0;
 }
 
-// Returns the key in the runner's record. A client with write access can replace that key, so that a key given by the
-// caller is safer.
-Result<std::string> key_of_runner(Store& store, Id context, Id id) {
+// Returns the key in the runner's record. A key from the caller is safer, because a client with write access can
+// replace the key in the record.
+Result<std::string> load_runner_key(Store& store, Id context, Id id) {
   Runner runner;
   runner.id = id;
   auto fields = store.load(context, redis_key(runner));
@@ -33,8 +33,9 @@ Result<std::string> key_of_runner(Store& store, Id context, Id id) {
   return decode<Runner>(*fields).record.pubkey;
 }
 
-// Returns the key of a job that ran in another context: the record of a runner of this context must have it.
-Result<std::string> key_of_signer(Store& store, Id context, const std::string& signer) {
+// Returns the key of the signer of a job that ran in another context. A runner of this context must have the key in its
+// record.
+Result<std::string> find_signer_key(Store& store, Id context, const std::string& signer) {
   MJ_TRY(runners, store.runners(context));
   for (const RunnerInfo& info : runners) {
     if (!signer.empty() && info.runner.pubkey == signer) return signer;
@@ -43,42 +44,44 @@ Result<std::string> key_of_signer(Store& store, Id context, const std::string& s
                                    ": if you trust it, give --key, or make one: mycojobs runner create --pubkey");
 }
 
-ReceiptCheck compare(const char* what, const std::string& stated, const std::string& found) {
-  if (stated == found) return {what, true, stated};
-  return {what, false, "the receipt says " + (stated.empty() ? "nothing" : stated) + ", and there is " + found};
+ReceiptCheck compare(const char* part, const std::string& expected, const std::string& found) {
+  if (expected == found) return {part, true, expected};
+  return {part, false, "the receipt says " + (expected.empty() ? "nothing" : expected) + ", and there is " + found};
 }
 
-// Checks the log. The lines of the last attempt are the last lines; the receipt has their number.
-Result<ReceiptCheck> check_log(Store& store, Id context, const std::string& key, const json& receipt, bool elsewhere) {
-  constexpr std::size_t kPage = 1000;
-  const std::uint64_t wanted = number_in(receipt, "log_lines");
-  std::deque<Log> last;
-  std::uint64_t after = 0;
+// Checks the log lines of the last attempt. They are the last lines of the log; the receipt has their number.
+Result<ReceiptCheck> check_log(Store& store, Id context, const std::string& key, const json& receipt,
+                               bool ran_in_other_context) {
+  constexpr std::size_t kMaxLogPage = 1000;
+  const std::uint64_t line_count = get_number(receipt, "log_lines");
+  std::deque<Log> lines;
+  std::uint64_t last_seq = 0;
   while (true) {
-    MJ_TRY(page, store.logs(context, key, after, kPage, 0));
+    MJ_TRY(page, store.logs(context, key, last_seq, kMaxLogPage, 0));
     for (Log& line : page.lines) {
-      after = line.seq;
+      last_seq = line.seq;
       if (line.stream == LogStream::system) continue;
-      last.push_back(std::move(line));
-      if (last.size() > wanted) last.pop_front();
+      lines.push_back(std::move(line));
+      if (lines.size() > line_count) lines.pop_front();
     }
-    if (page.lines.size() < kPage) break;
+    if (page.lines.size() < kMaxLogPage) break;
   }
-  if (last.empty() && elsewhere) return ReceiptCheck{"log", true, "not compared: its log lines were not returned"};
-  if (last.size() < wanted) {
-    return ReceiptCheck{
-        "log", false,
-        "the receipt is of " + std::to_string(wanted) + " lines, and " + std::to_string(last.size()) + " are left"};
+  if (lines.empty() && ran_in_other_context)
+    return ReceiptCheck{"log", true, "not compared: its log lines were not returned"};
+  if (lines.size() < line_count) {
+    return ReceiptCheck{"log", false,
+                        "the receipt is of " + std::to_string(line_count) + " lines, and " +
+                            std::to_string(lines.size()) + " are left"};
   }
   LogHash hash;
-  for (const Log& line : last) hash.add(line);
-  return compare("log", text_in(receipt, "log_sha256"), hash.hex());
+  for (const Log& line : lines) hash.add(line);
+  return compare("log", get_text(receipt, "log_sha256"), hash.hex());
 }
 
 }  // namespace
 
-Result<std::vector<ReceiptCheck>> check_receipt_of(Store& store, Id context, const std::string& job_key,
-                                                   std::string pubkey) {
+Result<std::vector<ReceiptCheck>> check_receipt(Store& store, Id context, const std::string& job_key,
+                                                std::string pubkey) {
   MJ_TRY(view, load_job(store, context, job_key));
   const Job& job = view.job;
   if (job.receipt.empty()) return fail(Code::not_found, job_key + ": has no receipt: it has not run to its end");
@@ -92,18 +95,18 @@ Result<std::vector<ReceiptCheck>> check_receipt_of(Store& store, Id context, con
   std::vector<ReceiptCheck> checks;
   const std::string ran_as(field_of(job.unknown, "ran_as"));  // "9 job:5:1" if it ran in another context
   if (pubkey.empty()) {
-    auto named = ran_as.empty() ? key_of_runner(store, context, static_cast<Id>(number_in(receipt, "runner")))
-                                : key_of_signer(store, context, text_in(receipt, "signer"));
-    if (!named) return tl::unexpected<Error>(std::move(named).error());
-    pubkey = std::move(*named);
+    auto key = ran_as.empty() ? load_runner_key(store, context, static_cast<Id>(get_number(receipt, "runner")))
+                              : find_signer_key(store, context, get_text(receipt, "signer"));
+    if (!key) return tl::unexpected<Error>(std::move(key).error());
+    pubkey = std::move(*key);
   }
-  const auto holds = check_signature(receipt, "receipt", pubkey);
-  checks.push_back({"signature", holds.has_value(), holds ? pubkey : holds.error().message});
-  const std::string place = std::to_string(number_in(receipt, "context")) + ' ' + text_in(receipt, "job");
-  checks.push_back(compare("job", place, ran_as.empty() ? std::to_string(context) + ' ' + job_key : ran_as));
-  checks.push_back(compare("end", text_in(receipt, "status") + ' ' + text_in(receipt, "detail"),
+  const auto verified = check_signature(receipt, "receipt", pubkey);
+  checks.push_back({"signature", verified.has_value(), verified ? pubkey : verified.error().message});
+  const std::string job_id = std::to_string(get_number(receipt, "context")) + ' ' + get_text(receipt, "job");
+  checks.push_back(compare("job", job_id, ran_as.empty() ? std::to_string(context) + ' ' + job_key : ran_as));
+  checks.push_back(compare("end", get_text(receipt, "status") + ' ' + get_text(receipt, "detail"),
                            std::string(to_string(job.status)) + ' ' + job.detail));
-  checks.push_back(compare("result", text_in(receipt, "result_sha256"), result_hash(job.result, job.result_json)));
+  checks.push_back(compare("result", get_text(receipt, "result_sha256"), result_hash(job.result, job.result_json)));
   MJ_TRY(log, check_log(store, context, job_key, receipt, !ran_as.empty()));
   checks.push_back(std::move(log));
   return checks;

@@ -9,13 +9,14 @@
 namespace mycojobs {
 
 struct ReceiptCheck {
-  std::string what;  // signature, job, end, result, log
-  bool holds = false;
+  std::string part;  // signature, job, end, result, log
+  bool passed = false;
   std::string detail;
 };
 
-// pubkey: of the runner; empty: the key in the runner's record. Errors: `not_found` (no such job, or its receipt is not
-// signed; the error gives the remedy), `invalid` (the receipt is not JSON).
-Result<std::vector<ReceiptCheck>> check_receipt_of(Store&, Id context, const std::string& job_key, std::string pubkey);
+// Checks the receipt of a job with the public key of its runner; if `pubkey` is empty, with the key in the record of
+// the runner. Errors: `not_found` (no such job, or its receipt is not signed; the error gives the remedy), `invalid`
+// (the receipt is not JSON).
+Result<std::vector<ReceiptCheck>> check_receipt(Store&, Id context, const std::string& job_key, std::string pubkey);
 
 }  // namespace mycojobs

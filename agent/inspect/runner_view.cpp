@@ -13,22 +13,22 @@
 namespace mycojobs {
 
 std::string_view to_string(RunnerPresence value) {
-  static constexpr std::string_view kWords[] = {"live", "silent", "left"};
-  return kWords[static_cast<std::size_t>(value)];
+  static constexpr std::string_view kNames[] = {"live", "silent", "left"};
+  return kNames[static_cast<std::size_t>(value)];
 }
 
-RunnerPresence presence(const RunnerInfo& info) {
-  if (info.hold.instance.empty()) return RunnerPresence::left;
+RunnerPresence get_presence(const RunnerInfo& info) {
+  if (info.holder.instance.empty()) return RunnerPresence::signed_off;
   return info.held_ms > 0 ? RunnerPresence::live : RunnerPresence::silent;
 }
 
 std::string pause_reason(const RunnerInfo& info) {
   const std::string& detail = info.runner.detail;
-  if (presence(info) != RunnerPresence::live || !detail.starts_with(kRunnerPaused)) return {};
+  if (get_presence(info) != RunnerPresence::live || !detail.starts_with(kRunnerPaused)) return {};
   return one_line(to_utf8(detail.substr(kRunnerPaused.size())));
 }
 
-bool serves(const RunnerInfo& info, std::string_view queue) {
+bool serves_queue(const RunnerInfo& info, std::string_view queue) {
   if (queue.ends_with(":runner" + std::to_string(info.runner.id))) return true;
   const auto& types = info.runner.executors;
   return info.runner.local &&
@@ -38,43 +38,43 @@ bool serves(const RunnerInfo& info, std::string_view queue) {
 std::string describe(const RunnerInfo& info, std::uint64_t now_ms) {
   const Runner& runner = info.runner;
   std::string text = std::to_string(runner.id);
-  if (!info.hold.host.empty()) text += " on " + info.hold.host;
-  switch (presence(info)) {
+  if (!info.holder.host.empty()) text += " on " + info.holder.host;
+  switch (get_presence(info)) {
     case RunnerPresence::live: {
-      const std::uint32_t busy = std::min(info.claims, runner.slots);
-      const std::string ahead = info.claims > busy ? fmt::format(", {} claimed ahead", info.claims - busy) : "";
+      const std::uint32_t busy = std::min(info.live_claims, runner.slots);
+      const std::string ahead =
+          info.live_claims > busy ? fmt::format(", {} claimed ahead", info.live_claims - busy) : "";
       const std::string pause = pause_reason(info);
       return text + fmt::format(" ({} of {} slots busy{}{})", busy, runner.slots, ahead,
                                 pause.empty() ? "" : "; it claims no jobs: " + pause);
     }
     case RunnerPresence::silent:
-      return text + fmt::format(" (silent for {})", span_text(now_ms - std::min(runner.seen_ms, now_ms)));
-    case RunnerPresence::left:
+      return text + fmt::format(" (silent for {})", format_duration(now_ms - std::min(runner.seen_ms, now_ms)));
+    case RunnerPresence::signed_off:
       return text + " (has left)";
   }
   return text;
 }
 
-std::string served_by_live(const std::vector<RunnerInfo>& runners) {
+std::string list_served_queues(const std::vector<RunnerInfo>& runners) {
   std::set<std::string> queues;
   for (const RunnerInfo& info : runners) {
-    if (presence(info) != RunnerPresence::live || !info.runner.local) continue;
+    if (get_presence(info) != RunnerPresence::live || !info.runner.local) continue;
     for (const std::string& type : info.runner.executors) queues.insert(queue_key(type));
   }
   return fmt::format("{}", fmt::join(queues, ", "));
 }
 
-std::string span_text(std::uint64_t ms) {
+std::string format_duration(std::uint64_t ms) {
   static constexpr std::uint64_t kSecond = 1000, kMinute = 60 * kSecond, kHour = 60 * kMinute, kDay = 24 * kHour;
   if (ms < kSecond) return fmt::format("{} ms", ms);
-  // At least two digits are precise enough.
   if (ms < 2 * kMinute) return fmt::format("{} s", ms / kSecond);
   if (ms < 2 * kHour) return fmt::format("{} min", ms / kMinute);
   if (ms < 2 * kDay) return fmt::format("{} h", ms / kHour);
   return fmt::format("{} d", ms / kDay);
 }
 
-std::string moment_text(std::uint64_t unix_ms) {
+std::string format_time(std::uint64_t unix_ms) {
   static constexpr std::uint64_t kYear9999 = 253402300799;
   const auto seconds = static_cast<std::time_t>(std::min(unix_ms / 1000, kYear9999));
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(seconds));

@@ -10,25 +10,26 @@
 
 namespace mycojobs {
 
-// live: holds its id. silent: its lease has expired without a sign-off (dead, stopped, or disconnected). left: has
-// signed off.
-enum class RunnerPresence { live, silent, left };
+// live: the runner holds the lease of its id. silent: the lease has expired without a sign-off, because the runner is
+// dead, stopped or disconnected. signed_off: the runner has released its id.
+enum class RunnerPresence { live, silent, signed_off };
 std::string_view to_string(RunnerPresence);
-RunnerPresence presence(const RunnerInfo&);
-// Returns why a live runner claims no jobs ("out of descriptors: ..."). Empty: the runner claims jobs.
+RunnerPresence get_presence(const RunnerInfo&);
+// Returns the reason why a live runner claims no jobs, such as "out of descriptors: ...", or an empty text.
 std::string pause_reason(const RunnerInfo&);
 
-// Returns whether this runner, if alive, would claim jobs of the queue. The name of its own queue ends in runner<id>.
-bool serves(const RunnerInfo&, std::string_view queue);
+// Returns whether this runner would claim jobs of the queue while it is live. Each runner also has a queue of its own,
+// whose name ends in runner<id>.
+bool serves_queue(const RunnerInfo&, std::string_view queue);
 
 // Formats a runner: "20 on host-a (2 of 4 slots busy)", "21 on host-b (silent for 12 s)".
 std::string describe(const RunnerInfo&, std::uint64_t now_ms);
-// Returns the queues that the live runners serve: "queue:python, queue:v". Empty: no queue is served.
-std::string served_by_live(const std::vector<RunnerInfo>&);
+// Returns the queues that the live runners serve: "queue:python, queue:v". The text is empty if no queue is served.
+std::string list_served_queues(const std::vector<RunnerInfo>&);
 
 // Formats a duration: "800 ms", "4 s", "12 min", "3 h", "2 d".
-std::string span_text(std::uint64_t ms);
+std::string format_duration(std::uint64_t ms);
 // Formats a time: "2030-01-31T12:00:00Z".
-std::string moment_text(std::uint64_t unix_ms);
+std::string format_time(std::uint64_t unix_ms);
 
 }  // namespace mycojobs

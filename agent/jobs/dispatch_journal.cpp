@@ -13,15 +13,15 @@ namespace {
 
 using Shape = FactField::Shape;
 
-constexpr auto kFactWords = std::to_array<std::string_view>(
+constexpr auto kFactNames = std::to_array<std::string_view>(
     {"scheduled", "parked", "queued", "claimed", "heartbeat", "released", "expired", "retry", "completed", "failed",
      "cancelled", "dead_lettered", "requeued", "planned", "replanned", "restored"});
-constexpr auto kStateWords = std::to_array<std::string_view>(
+constexpr auto kStateNames = std::to_array<std::string_view>(
     {"", "queued", "live", "delayed", "waiting", "prerequisites", "held", "ended", "planned"});
 
 constexpr FactField kClaim{"c", Shape::text};
 constexpr FactField kEpoch{"e", Shape::number};
-constexpr FactField kWhy{"why", Shape::text};
+constexpr FactField kReason{"why", Shape::text};
 constexpr FactField kDetail{"detail", Shape::optional_text};
 
 constexpr auto kFactShapes = std::to_array<FactShape>({
@@ -31,10 +31,10 @@ constexpr auto kFactShapes = std::to_array<FactShape>({
     {FactKind::parked,
      "cannot run yet: dependencies, prerequisite, held (by its concurrency key), delayed (until due) or quota (of its "
      "caller)",
-     {{kWhy, {"due", Shape::optional_number}}}},
+     {{kReason, {"due", Shape::optional_number}}}},
     {FactKind::queued,
      "back on its queue: the why of its parking is over (due: of a delay or a retry; flow: of a planned job)",
-     {{kWhy}}},
+     {{kReason}}},
     {FactKind::claimed,
      "a runner claimed it: claim id, hash of its token, epoch, attempt, deliveries, runner, its instance, lease in ms",
      {{kClaim,
@@ -94,23 +94,23 @@ constexpr auto kFactShapes = std::to_array<FactShape>({
 });
 
 template <class Enum, std::size_t N>
-std::string_view word_at(const std::array<std::string_view, N>& words, Enum value) {
+std::string_view enum_value_name(const std::array<std::string_view, N>& names, Enum value) {
   const auto index = static_cast<std::size_t>(value);
-  return index < N ? words[index] : std::string_view("?");
+  return index < N ? names[index] : std::string_view("?");
 }
 template <class Enum, std::size_t N>
-std::optional<Enum> find_word(const std::array<std::string_view, N>& words, std::string_view word) {
-  const auto* found = std::find(words.begin(), words.end(), word);
-  if (found == words.end()) return std::nullopt;
-  return static_cast<Enum>(found - words.begin());
+std::optional<Enum> parse_enum_name(const std::array<std::string_view, N>& names, std::string_view name) {
+  const auto* match = std::find(names.begin(), names.end(), name);
+  if (match == names.end()) return std::nullopt;
+  return static_cast<Enum>(match - names.begin());
 }
 
 }  // namespace
 
-std::string_view to_string(FactKind kind) { return word_at(kFactWords, kind); }
-std::string_view to_string(JobState state) { return word_at(kStateWords, state); }
-std::optional<FactKind> parse_fact_kind(std::string_view word) { return find_word<FactKind>(kFactWords, word); }
-std::optional<JobState> parse_job_state(std::string_view word) { return find_word<JobState>(kStateWords, word); }
+std::string_view to_string(FactKind kind) { return enum_value_name(kFactNames, kind); }
+std::string_view to_string(JobState state) { return enum_value_name(kStateNames, state); }
+std::optional<FactKind> parse_fact_kind(std::string_view name) { return parse_enum_name<FactKind>(kFactNames, name); }
+std::optional<JobState> parse_job_state(std::string_view name) { return parse_enum_name<JobState>(kStateNames, name); }
 
 bool is_terminal(FactKind kind) {
   return kind == FactKind::completed || kind == FactKind::failed || kind == FactKind::cancelled ||
@@ -119,23 +119,23 @@ bool is_terminal(FactKind kind) {
 
 std::span<const FactShape> fact_shapes() { return kFactShapes; }
 
-std::optional<JobEvent> event_of(FactKind kind, JobState from, JobState to) {
-  const auto waits = [](JobState state) {
+std::optional<JobEvent> event_of(FactKind kind, JobState old_state, JobState new_state) {
+  const auto is_waiting = [](JobState state) {
     return state == JobState::waiting || state == JobState::prerequisites || state == JobState::planned;
   };
   switch (kind) {
     case FactKind::parked:
-      return waits(to) ? std::optional(JobEvent::park) : std::nullopt;
+      return is_waiting(new_state) ? std::optional(JobEvent::park) : std::nullopt;
     case FactKind::queued:
-      return waits(from) ? std::optional(JobEvent::unpark) : std::nullopt;
+      return is_waiting(old_state) ? std::optional(JobEvent::unpark) : std::nullopt;
     case FactKind::claimed:
       return JobEvent::claim;
     case FactKind::released:
     case FactKind::expired:
     case FactKind::retry:
       return JobEvent::release;
-    case FactKind::completed:  // a node that its flow runs itself was never started
-      return from == JobState::live ? std::optional(JobEvent::succeed) : std::nullopt;
+    case FactKind::completed:  // a node that the flow itself executes was never started
+      return old_state == JobState::live ? std::optional(JobEvent::succeed) : std::nullopt;
     case FactKind::failed:
     case FactKind::dead_lettered:
       return JobEvent::fail;
@@ -174,7 +174,7 @@ JobStatus status_of(JobState state, JobStatus ended) {
 
 ClaimView claim_of(const FoldedJob& job, const std::string& queue) {
   ClaimView claim;
-  claim.present = job.state != JobState::none;
+  claim.exists = job.state != JobState::none;
   claim.state = to_string(job.state);
   claim.queue = queue;
   claim.claim_id = job.claim_id;
@@ -200,11 +200,9 @@ ClaimView claim_of(const FoldedJob& job, const std::string& queue) {
 
 namespace {
 
-using Shape = FactField::Shape;
-
 // A reason to park a job, with the resulting state and the detail of the record.
 struct ParkReason {
-  std::string_view why;
+  std::string_view reason;
   JobState state;
   std::string_view detail;
 };
@@ -214,13 +212,13 @@ constexpr auto kParkReasons = std::to_array<ParkReason>({{"dependencies", JobSta
                                                          {"delayed", JobState::delayed, "delayed"},
                                                          {"quota", JobState::delayed, "quota"}});
 
-std::string_view text(const Fact& fact, std::string_view name) { return field_of(fact.more, name); }
-std::uint64_t number(const Fact& fact, std::string_view name) {
+std::string_view get_text(const Fact& fact, std::string_view name) { return field_of(fact.fields, name); }
+std::uint64_t get_number(const Fact& fact, std::string_view name) {
   std::uint64_t value = 0;
-  return parse_u64(text(fact, name), value) ? value : 0;
+  return parse_u64(get_text(fact, name), value) ? value : 0;
 }
-std::uint32_t count(const Fact& fact, std::string_view name) {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(number(fact, name), UINT32_MAX));
+std::uint32_t get_count(const Fact& fact, std::string_view name) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(get_number(fact, name), UINT32_MAX));
 }
 
 class JobFold {
@@ -229,25 +227,25 @@ class JobFold {
   std::optional<FactProblem> run();
 
  private:
-  using Verdict = std::optional<FactProblem>;
-  Verdict problem(std::string_view rule, const std::string& what) const {
-    return FactProblem{rule, "revision " + std::to_string(fact_.revision) + ": " + ascii(fact_.kind, 60) + ' ' + what};
+  std::optional<FactProblem> make_problem(std::string_view rule, const std::string& description) const {
+    return FactProblem{rule,
+                       "revision " + std::to_string(fact_.revision) + ": " + ascii(fact_.kind, 60) + ' ' + description};
   }
-  Verdict impossible() const {
-    const std::string where = job_.state == JobState::none ? "a job without a fact" : "a job that is ";
-    return problem(kFactOrder, "of " + where + std::string(to_string(job_.state)));
+  std::optional<FactProblem> make_order_problem() const {
+    const std::string prefix = job_.state == JobState::none ? "a job without a fact" : "a job that is ";
+    return make_problem(kFactOrder, "of " + prefix + std::string(to_string(job_.state)));
   }
-  bool by_owner() const { return !text(fact_, "c").empty(); }
+  bool is_by_owner() const { return !get_text(fact_, "c").empty(); }
 
-  Verdict check_fields() const;
-  Verdict check_order() const;
-  Verdict check_claim() const;
-  Verdict check_counts() const;
+  std::optional<FactProblem> check_fields() const;
+  std::optional<FactProblem> check_order() const;
+  std::optional<FactProblem> check_claim() const;
+  std::optional<FactProblem> check_counts() const;
   std::optional<JobState> next_state() const;
-  void apply(JobState to);
+  void apply(JobState new_state);
   void apply_claim();
   void apply_end();
-  Verdict restore();
+  std::optional<FactProblem> restore();
 
   FoldedJob& job_;
   const Fact& fact_;
@@ -256,167 +254,173 @@ class JobFold {
 
 std::optional<FactProblem> JobFold::run() {
   if (fact_.revision == 0 || (!job_.revisions.empty() && fact_.revision <= job_.revisions.back())) {
-    return problem(kFactRevision,
-                   "follows revision " + std::to_string(job_.revisions.empty() ? 0 : job_.revisions.back()));
+    return make_problem(kFactRevision,
+                        "follows revision " + std::to_string(job_.revisions.empty() ? 0 : job_.revisions.back()));
   }
   job_.revisions.push_back(fact_.revision);
   const auto kind = parse_fact_kind(fact_.kind);
-  if (!kind) return problem(kFactKind, "is not a known kind of fact");
+  if (!kind) return make_problem(kFactKind, "is not a known kind of fact");
   kind_ = *kind;
   if (kind_ == FactKind::restored) return restore();
   if (is_terminal(kind_)) ++job_.terminals;
   for (const auto check :
        {&JobFold::check_fields, &JobFold::check_order, &JobFold::check_claim, &JobFold::check_counts}) {
-    if (auto wrong = (this->*check)()) return wrong;
+    if (auto violation = (this->*check)()) return violation;
   }
-  const auto to = next_state();
-  if (!to) return impossible();
-  const auto event = event_of(kind_, job_.state, *to);
-  if (event && !advance(job_.status, *event)) return impossible();
+  const auto target = next_state();
+  if (!target) return make_order_problem();
+  const auto event = event_of(kind_, job_.state, *target);
+  if (event && !advance(job_.status, *event)) return make_order_problem();
   if (event) job_.status = *advance(job_.status, *event);
-  apply(*to);
+  apply(*target);
   return std::nullopt;
 }
 
 std::optional<FactProblem> JobFold::check_fields() const {
-  if (fact_.at_ms == 0) return problem(kFactField, "has no time (at)");
+  if (fact_.at_ms == 0) return make_problem(kFactField, "has no time (at)");
   for (const FactField& field : fact_shapes()[static_cast<std::size_t>(kind_)].fields) {
     if (field.name.empty()) break;
-    const std::string_view value = text(fact_, field.name);
+    const std::string_view value = get_text(fact_, field.name);
     const bool optional = field.shape == Shape::optional_text || field.shape == Shape::optional_number;
-    if (value.empty() && !optional) return problem(kFactField, "lacks " + std::string(field.name));
+    if (value.empty() && !optional) return make_problem(kFactField, "lacks " + std::string(field.name));
     const bool numeric = field.shape == Shape::number || field.shape == Shape::optional_number;
     std::uint64_t ignored = 0;
     if (numeric && !value.empty() && !parse_u64(value, ignored)) {
-      return problem(kFactField, std::string(field.name) + "=" + ascii(value, 60) + " is not a whole number");
+      return make_problem(kFactField, std::string(field.name) + "=" + ascii(value, 60) + " is not a whole number");
     }
   }
-  if (kind_ == FactKind::planned && text(fact_, "fl").empty() && text(fact_, "m").empty())
-    return problem(kFactField, "names neither a flow (fl) nor a message (m)");
-  if (is_terminal(kind_) && by_owner() && (text(fact_, "e").empty() || text(fact_, "g").empty())) {
-    return problem(kFactField, "names a claim and lacks its epoch or the end's digest");
+  if (kind_ == FactKind::planned && get_text(fact_, "fl").empty() && get_text(fact_, "m").empty())
+    return make_problem(kFactField, "names neither a flow (fl) nor a message (m)");
+  if (is_terminal(kind_) && is_by_owner() && (get_text(fact_, "e").empty() || get_text(fact_, "g").empty())) {
+    return make_problem(kFactField, "names a claim and lacks its epoch or the end's digest");
   }
   return std::nullopt;
 }
 
 std::optional<FactProblem> JobFold::check_order() const {
   if (job_.state != JobState::ended || kind_ == FactKind::requeued || kind_ == FactKind::replanned) return std::nullopt;
-  if (is_terminal(kind_)) return problem(kSecondEnd, "of a job that had ended");
-  return problem(kAfterEnd, "of a job that had ended");
+  if (is_terminal(kind_)) return make_problem(kSecondEnd, "of a job that had ended");
+  return make_problem(kAfterEnd, "of a job that had ended");
 }
 
 // A fact by an owner is valid only if it names the latest claim, and only while that claim is live.
 std::optional<FactProblem> JobFold::check_claim() const {
   if (kind_ == FactKind::claimed) {
     if (job_.state == JobState::live)
-      return problem(kFactOrder, "while claim " + ascii(job_.claim_id, 60) + " is live");
-    if (number(fact_, "e") <= job_.epoch) {
-      return problem(kFactEpoch,
-                     "with epoch " + std::to_string(number(fact_, "e")) + " after epoch " + std::to_string(job_.epoch));
+      return make_problem(kFactOrder, "while claim " + ascii(job_.claim_id, 60) + " is live");
+    if (get_number(fact_, "e") <= job_.epoch) {
+      return make_problem(kFactEpoch, "with epoch " + std::to_string(get_number(fact_, "e")) + " after epoch " +
+                                          std::to_string(job_.epoch));
     }
     return std::nullopt;
   }
-  if (!by_owner()) return std::nullopt;
+  if (!is_by_owner()) return std::nullopt;
   if (job_.state != JobState::live)
-    return problem(kFactClaim, "by claim " + ascii(text(fact_, "c"), 60) + ", but no claim is live");
-  if (text(fact_, "c") != job_.claim_id) {
-    return problem(kFactClaim,
-                   "by claim " + ascii(text(fact_, "c"), 60) + ", the latest is " + ascii(job_.claim_id, 60));
+    return make_problem(kFactClaim, "by claim " + ascii(get_text(fact_, "c"), 60) + ", but no claim is live");
+  if (get_text(fact_, "c") != job_.claim_id) {
+    return make_problem(kFactClaim,
+                        "by claim " + ascii(get_text(fact_, "c"), 60) + ", the latest is " + ascii(job_.claim_id, 60));
   }
-  if (!text(fact_, "e").empty() && number(fact_, "e") != job_.epoch) {
-    return problem(kFactEpoch, "with epoch " + std::to_string(number(fact_, "e")) + ", that of the claim is " +
-                                   std::to_string(job_.epoch));
+  if (!get_text(fact_, "e").empty() && get_number(fact_, "e") != job_.epoch) {
+    return make_problem(kFactEpoch, "with epoch " + std::to_string(get_number(fact_, "e")) + ", that of the claim is " +
+                                        std::to_string(job_.epoch));
   }
   return std::nullopt;
 }
 
 std::optional<FactProblem> JobFold::check_counts() const {
-  const auto expect = [&](const char* what, const char* name, std::uint32_t min, std::uint32_t max) -> Verdict {
-    const std::uint32_t is = count(fact_, name);
-    if (is >= min && is <= max) return std::nullopt;
-    return problem(kFactCount,
-                   std::string("with ") + what + ' ' + std::to_string(is) + ", " + std::to_string(max) + " is next");
+  const auto expect = [&](const char* label, const char* name, std::uint32_t min,
+                          std::uint32_t max) -> std::optional<FactProblem> {
+    const std::uint32_t value = get_count(fact_, name);
+    if (value >= min && value <= max) return std::nullopt;
+    return make_problem(kFactCount, std::string("with ") + label + ' ' + std::to_string(value) + ", " +
+                                        std::to_string(max) + " is next");
   };
   if (kind_ == FactKind::claimed) {
     const std::uint32_t attempt = std::max(1U, job_.attempt);
-    if (auto wrong = expect("attempt", "a", attempt, attempt)) return wrong;
+    if (auto violation = expect("attempt", "a", attempt, attempt)) return violation;
     return expect("delivery", "d", job_.deliveries + 1, job_.deliveries + 1);
   }
   if (kind_ == FactKind::released) return expect("deliveries", "d", job_.deliveries - 1, job_.deliveries);
-  const std::uint32_t next = std::max(1U, job_.attempt) + 1;
-  if (kind_ == FactKind::requeued && job_.state == JobState::ended) return expect("attempt", "a", next, next);
-  if (kind_ == FactKind::replanned && job_.state == JobState::ended) return expect("attempt", "a", next - 1, next);
+  const std::uint32_t next_attempt = std::max(1U, job_.attempt) + 1;
+  if (kind_ == FactKind::requeued && job_.state == JobState::ended)
+    return expect("attempt", "a", next_attempt, next_attempt);
+  if (kind_ == FactKind::replanned && job_.state == JobState::ended)
+    return expect("attempt", "a", next_attempt - 1, next_attempt);
   return std::nullopt;
 }
 
 std::optional<JobState> JobFold::next_state() const {
-  const JobState from = job_.state;
-  const bool takeable = from == JobState::none || from == JobState::queued;
-  const auto only = [](bool possible, JobState to) { return possible ? std::optional(to) : std::nullopt; };
+  const JobState state = job_.state;
+  const bool is_claimable = state == JobState::none || state == JobState::queued;
+  const auto target_if = [](bool is_possible, JobState target) {
+    return is_possible ? std::optional(target) : std::nullopt;
+  };
   switch (kind_) {
     case FactKind::scheduled:
-      return only(from == JobState::none, text(fact_, "due").empty() ? JobState::queued : JobState::delayed);
+      return target_if(state == JobState::none, get_text(fact_, "due").empty() ? JobState::queued : JobState::delayed);
     case FactKind::parked:
-      for (const ParkReason& each : kParkReasons) {
-        if (each.why == text(fact_, "why")) return only(takeable, each.state);
+      for (const ParkReason& park_reason : kParkReasons) {
+        if (park_reason.reason == get_text(fact_, "why")) return target_if(is_claimable, park_reason.state);
       }
       return std::nullopt;
     case FactKind::queued: {
-      const std::string_view why = text(fact_, "why");
-      if (from == JobState::planned) return only(why == "flow", JobState::queued);
-      for (const ParkReason& each : kParkReasons) {
-        if (each.state == from) return only(why == (from == JobState::delayed ? "due" : each.why), JobState::queued);
+      const std::string_view reason = get_text(fact_, "why");
+      if (state == JobState::planned) return target_if(reason == "flow", JobState::queued);
+      for (const ParkReason& park_reason : kParkReasons) {
+        if (park_reason.state == state)
+          return target_if(reason == (state == JobState::delayed ? "due" : park_reason.reason), JobState::queued);
       }
       return std::nullopt;
     }
     case FactKind::claimed:
-      return only(takeable, JobState::live);
+      return target_if(is_claimable, JobState::live);
     case FactKind::heartbeat:
-      return only(from == JobState::live, JobState::live);
+      return target_if(state == JobState::live, JobState::live);
     case FactKind::released:
     case FactKind::expired:
-      return only(from == JobState::live, JobState::queued);
+      return target_if(state == JobState::live, JobState::queued);
     case FactKind::retry:
-      return only(from == JobState::live, JobState::delayed);
+      return target_if(state == JobState::live, JobState::delayed);
     case FactKind::completed:
-      return only(from == (by_owner() ? JobState::live : JobState::planned), JobState::ended);
+      return target_if(state == (is_by_owner() ? JobState::live : JobState::planned), JobState::ended);
     case FactKind::failed:
-      return only(by_owner() || from != JobState::live, JobState::ended);
+      return target_if(is_by_owner() || state != JobState::live, JobState::ended);
     case FactKind::cancelled:
     case FactKind::dead_lettered:
       return JobState::ended;
     case FactKind::requeued:
-      return only(from == JobState::ended && !job_.for_good, JobState::queued);
+      return target_if(state == JobState::ended && !job_.for_good, JobState::queued);
     case FactKind::planned:
-      return only(from == JobState::none, JobState::planned);
+      return target_if(state == JobState::none, JobState::planned);
     case FactKind::replanned:
-      return only(from == JobState::ended && job_.status != JobStatus::finished, JobState::planned);
+      return target_if(state == JobState::ended && job_.status != JobStatus::finished, JobState::planned);
     case FactKind::restored:
       break;
   }
   return std::nullopt;
 }
 
-void JobFold::apply(JobState to) {
-  const JobState from = job_.state;
-  job_.state = to;
+void JobFold::apply(JobState new_state) {
+  const JobState old_state = job_.state;
+  job_.state = new_state;
   if (kind_ == FactKind::heartbeat) return;
   job_.since_ms = fact_.at_ms;
-  job_.due_ms = to == JobState::delayed ? number(fact_, "due") : 0;
+  job_.due_ms = new_state == JobState::delayed ? get_number(fact_, "due") : 0;
   if (kind_ == FactKind::claimed) return apply_claim();
-  if (to == JobState::ended) return apply_end();
-  if (kind_ == FactKind::scheduled) job_.message = text(fact_, "m");
+  if (new_state == JobState::ended) return apply_end();
+  if (kind_ == FactKind::scheduled) job_.message = get_text(fact_, "m");
   if (kind_ == FactKind::planned) {
-    job_.flow = text(fact_, "fl");
-    job_.message = text(fact_, "m");
+    job_.flow = get_text(fact_, "fl");
+    job_.message = get_text(fact_, "m");
   }
-  job_.detail = to == JobState::queued ? "queued" : "delayed";
-  if (to == JobState::planned) job_.detail = job_.message.empty() ? "planned" : "away";
-  for (const ParkReason& each : kParkReasons) {
-    if (kind_ == FactKind::parked && each.why == text(fact_, "why")) job_.detail = each.detail;
+  job_.detail = new_state == JobState::queued ? "queued" : "delayed";
+  if (new_state == JobState::planned) job_.detail = job_.message.empty() ? "planned" : "away";
+  for (const ParkReason& park_reason : kParkReasons) {
+    if (kind_ == FactKind::parked && park_reason.reason == get_text(fact_, "why")) job_.detail = park_reason.detail;
   }
-  if (from == JobState::live || kind_ == FactKind::requeued) job_.reason = fact_.kind;
-  if (kind_ == FactKind::released) job_.deliveries = count(fact_, "d");
+  if (old_state == JobState::live || kind_ == FactKind::requeued) job_.reason = fact_.kind;
+  if (kind_ == FactKind::released) job_.deliveries = get_count(fact_, "d");
   if (kind_ == FactKind::retry) {
     ++job_.attempt;
     job_.deliveries = 0;
@@ -424,9 +428,9 @@ void JobFold::apply(JobState to) {
   }
   if (kind_ == FactKind::requeued || kind_ == FactKind::replanned) {
     ++job_.lives;
-    // Changed by an operator or a flow, outside of the state machine of state_machines.h.
-    job_.status = status_of(to, job_.status);
-    job_.attempt = count(fact_, "a");
+    // An operator or a flow reopened the job. These transitions are not part of the state machine in state_machines.h.
+    job_.status = status_of(new_state, job_.status);
+    job_.attempt = get_count(fact_, "a");
     job_.deliveries = 0;
     job_.claim_id.clear();
     job_.token_hash.clear();
@@ -435,28 +439,28 @@ void JobFold::apply(JobState to) {
 }
 
 void JobFold::apply_claim() {
-  job_.claim_id = text(fact_, "c");
-  job_.token_hash = text(fact_, "t");
-  job_.instance = text(fact_, "i");
-  job_.epoch = number(fact_, "e");
-  job_.attempt = count(fact_, "a");
-  job_.deliveries = count(fact_, "d");
-  job_.runner = count(fact_, "r");
-  job_.lease_ms = number(fact_, "l");
+  job_.claim_id = get_text(fact_, "c");
+  job_.token_hash = get_text(fact_, "t");
+  job_.instance = get_text(fact_, "i");
+  job_.epoch = get_number(fact_, "e");
+  job_.attempt = get_count(fact_, "a");
+  job_.deliveries = get_count(fact_, "d");
+  job_.runner = get_count(fact_, "r");
+  job_.lease_ms = get_number(fact_, "l");
   job_.detail = "claimed";
   job_.reason.clear();
 }
 
-// A restored fact replaces the state that earlier facts give, because those facts have gaps. Only their revisions and
-// the number of lives are kept.
+// A restored fact replaces the state from the earlier facts, because these facts have gaps. Only the revisions and the
+// number of lives are retained.
 std::optional<FactProblem> JobFold::restore() {
-  if (auto wrong = check_fields()) return wrong;
-  const auto state = parse_job_state(text(fact_, "s"));
-  const auto ended = parse<JobStatus>(text(fact_, "st"));
+  if (auto violation = check_fields()) return violation;
+  const auto state = parse_job_state(get_text(fact_, "s"));
+  const auto ended = parse<JobStatus>(get_text(fact_, "st"));
   if (!state || *state == JobState::none)
-    return problem(kFactField, "s=" + ascii(text(fact_, "s"), 60) + " is not a known state");
+    return make_problem(kFactField, "s=" + ascii(get_text(fact_, "s"), 60) + " is not a known state");
   if (*state == JobState::ended && (!ended || !is_terminal(*ended)))
-    return problem(kFactField, "st=" + ascii(text(fact_, "st"), 60) + " is not a known end");
+    return make_problem(kFactField, "st=" + ascii(get_text(fact_, "st"), 60) + " is not a known end");
   FoldedJob job;
   job.revisions = std::move(job_.revisions);
   job.lives = job_.lives + 1;
@@ -465,12 +469,12 @@ std::optional<FactProblem> JobFold::restore() {
   apply_claim();
   job_.state = *state;
   job_.status = status_of(*state, ended.value_or(JobStatus::error));
-  job_.since_ms = *state == JobState::ended && number(fact_, "en") > 0 ? number(fact_, "en") : fact_.at_ms;
-  job_.due_ms = *state == JobState::delayed ? number(fact_, "due") : 0;
-  job_.digest = text(fact_, "g");
-  job_.message = text(fact_, "m");
-  job_.flow = text(fact_, "fl");
-  job_.detail = text(fact_, "detail");
+  job_.since_ms = *state == JobState::ended && get_number(fact_, "en") > 0 ? get_number(fact_, "en") : fact_.at_ms;
+  job_.due_ms = *state == JobState::delayed ? get_number(fact_, "due") : 0;
+  job_.digest = get_text(fact_, "g");
+  job_.message = get_text(fact_, "m");
+  job_.flow = get_text(fact_, "fl");
+  job_.detail = get_text(fact_, "detail");
   job_.for_good = *state == JobState::ended && (job_.status == JobStatus::finished || job_.detail == "cancelled");
   return std::nullopt;
 }
@@ -479,13 +483,13 @@ void JobFold::apply_end() {
   job_.reason.clear();
   job_.message.clear();  // the message has counted this end; a later life does not belong to it
   job_.for_good = kind_ == FactKind::completed || kind_ == FactKind::cancelled;
-  job_.digest = text(fact_, "g");
+  job_.digest = get_text(fact_, "g");
   if (kind_ == FactKind::completed) job_.status = JobStatus::finished;
-  if (!by_owner()) {
+  if (!is_by_owner()) {
     job_.claim_id.clear();
     job_.token_hash.clear();
   }
-  job_.detail = text(fact_, "detail");
+  job_.detail = get_text(fact_, "detail");
   if (kind_ == FactKind::cancelled) job_.detail = "cancelled";
   if (kind_ == FactKind::dead_lettered) job_.detail = "dead_letter";
 }

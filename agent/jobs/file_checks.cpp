@@ -23,14 +23,14 @@ constexpr std::size_t kMaxFilesBatch = 16;
 
 struct FileChecks::Answers {
   std::mutex mutex;
-  std::vector<std::pair<std::string, bool>> seen;
+  std::vector<std::pair<std::string, bool>> results;
   Fd event{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
 
-  void look(const std::string& path) {
-    std::error_code unreadable;
-    const bool there = std::filesystem::exists(path, unreadable);
+  void check_file(const std::string& path) {
+    std::error_code ignored;
+    const bool is_found = std::filesystem::exists(path, ignored);
     const std::lock_guard lock(mutex);
-    seen.emplace_back(path, there);
+    results.emplace_back(path, is_found);
     ::eventfd_write(event.get(), 1);
   }
 };
@@ -42,13 +42,13 @@ int FileChecks::event_fd() const { return answers_->event.get(); }
 bool FileChecks::hangs(std::uint64_t since_boot_ms) const { return clock_.boot_ms() - since_boot_ms >= kCheckMs; }
 
 std::optional<bool> FileChecks::ask(const std::string& path) {
-  if (const auto seen = seen_.find(path)) return seen;
-  const auto under_way = under_way_.find(path);
-  if (under_way != under_way_.end()) return hangs(under_way->second) ? std::optional(false) : std::nullopt;
-  const auto is_hanging = [this](const auto& each) { return hangs(each.second); };
+  if (const auto cached = seen_.find(path)) return cached;
+  const auto pending_check = under_way_.find(path);
+  if (pending_check != under_way_.end()) return hangs(pending_check->second) ? std::optional(false) : std::nullopt;
+  const auto is_hanging = [this](const auto& check) { return hangs(check.second); };
   if (under_way_.size() >= kMaxFilesBatch)
     return std::all_of(under_way_.begin(), under_way_.end(), is_hanging) ? std::optional(false) : std::nullopt;
-  auto thread = start_thread([answers = answers_, path] { answers->look(path); }, "mj-file");
+  auto thread = start_thread([answers = answers_, path] { answers->check_file(path); }, "mj-file");
   if (!thread) {
     log(LogLevel::error, "prerequisites", "file:{}: {}", path, thread.error().message);
     return false;
@@ -63,11 +63,11 @@ bool FileChecks::take_results() {
   ::eventfd_read(event_fd(), &count);
   const std::lock_guard lock(answers_->mutex);
   seen_.drop_old();
-  for (const auto& [path, yes] : answers_->seen) {
-    seen_.put(path, yes);
+  for (const auto& [path, is_found] : answers_->results) {
+    seen_.put(path, is_found);
     under_way_.erase(path);
   }
-  return !std::exchange(answers_->seen, {}).empty();
+  return !std::exchange(answers_->results, {}).empty();
 }
 
 }  // namespace mycojobs

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "model/codec.h"
+#include "security/profiles.h"
 
 namespace mycojobs {
 
@@ -15,10 +16,10 @@ Result<void> check_script(const std::string& script, std::uint64_t max_bytes) {
 
 Result<void> check_policy(const Job& job, const Ceiling& ceiling) {
   if (job.policy.empty()) return {};  // the job requests nothing
-  const ParsedPolicy asked = read_policy(job.policy, "policy");
-  if (!asked.ok()) return fail(Code::invalid, join(asked.problems));
+  const ParsedPolicy parsed = read_policy(job.policy, "policy");
+  if (!parsed.ok()) return fail(Code::invalid, join(parsed.problems));
   const std::string_view name = profile_of(job.script_type);
-  MJ_TRY(policy, apply_ceiling_or_fail(profile(name), asked.request, ceiling));
+  MJ_TRY(policy, apply_ceiling_or_fail(profile(name), parsed.request, ceiling));
   return check_warm(name, policy);
 }
 

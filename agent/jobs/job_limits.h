@@ -11,15 +11,14 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/policy_json.h"
 #include "model/records.h"
 #include "security/agent_ceilings.h"
-#include "security/profiles.h"
+#include "security/ceilings.h"
 
 namespace mycojobs {
 
 struct JobLimits {
-  Ceiling ceiling = Ceilings().of(0);           // default: the built-in ceiling
+  Ceiling ceiling = Ceilings().get(0);          // default: the built-in ceiling
   std::uint64_t max_script_bytes = UINT64_MAX;  // the setting job.max_script_bytes
   // If set, the ceilings of these live agents of the context replace both `ceiling` and `read_ceiling`
   // (security/agent_ceilings.h).

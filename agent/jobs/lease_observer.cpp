@@ -5,21 +5,21 @@
 
 namespace mycojobs {
 
-std::vector<Lease> LeaseObserver::unrenewed(const std::vector<Lease>& all, std::uint64_t asked, std::uint64_t answered,
-                                            std::uint64_t least_ms) {
-  std::vector<Lease> found;
-  std::map<std::string, Observation> now;
-  for (const Lease& lease : all) {
-    const auto before = seen_.find(lease.job_key);
-    if (before == seen_.end() || before->second.until_ms != lease.until_ms) {
-      now[lease.job_key] = {lease.until_ms, answered};
+std::vector<Lease> LeaseObserver::find_unrenewed(const std::vector<Lease>& leases, std::uint64_t request_ms,
+                                                 std::uint64_t reply_ms, std::uint64_t min_ms) {
+  std::vector<Lease> unrenewed;
+  std::map<std::string, Observation> observations;
+  for (const Lease& lease : leases) {
+    const auto previous = observations_.find(lease.job_key);
+    if (previous == observations_.end() || previous->second.until_ms != lease.until_ms) {
+      observations[lease.job_key] = {lease.until_ms, reply_ms};
       continue;
     }
-    now[lease.job_key] = before->second;
-    if (asked - before->second.since_boot_ms >= std::max(least_ms, lease.lease_ms)) found.push_back(lease);
+    observations[lease.job_key] = previous->second;
+    if (request_ms - previous->second.since_boot_ms >= std::max(min_ms, lease.lease_ms)) unrenewed.push_back(lease);
   }
-  seen_ = std::move(now);
-  return found;
+  observations_ = std::move(observations);
+  return unrenewed;
 }
 
 }  // namespace mycojobs

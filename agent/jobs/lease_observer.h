@@ -1,5 +1,5 @@
-// Leases as observed by this host. The store's clock may jump, so an expired lease by that clock alone does not allow
-// another agent to take the job over.
+// Observes on the clock of this host which leases are renewed. The store's clock may jump, so a lease that has expired
+// by that clock alone does not allow another agent to claim the job. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,20 @@ namespace mycojobs {
 
 class LeaseObserver {
  public:
-  // Returns the leases among `all` (all leases of the store) that this host has observed without a renewal for their
-  // whole length and for at least `least_ms`. asked, answered: start and end of the query on CLOCK_BOOTTIME in ms; they
-  // are far apart if the process was suspended.
-  std::vector<Lease> unrenewed(const std::vector<Lease>& all, std::uint64_t asked, std::uint64_t answered,
-                               std::uint64_t least_ms);
+  // Returns the leases that this host has observed without a renewal for their whole length and for at least `min_ms`.
+  // leases: all leases of the store. request_ms, reply_ms: start and end of the query on CLOCK_BOOTTIME in ms; they are
+  // far apart if the process was suspended.
+  std::vector<Lease> find_unrenewed(const std::vector<Lease>& leases, std::uint64_t request_ms, std::uint64_t reply_ms,
+                                    std::uint64_t min_ms);
   // Clears all observations. Must be called when the store was unreachable, because no owner could renew a lease.
-  void clear_observations() { seen_.clear(); }
+  void clear_observations() { observations_.clear(); }
 
  private:
   struct Observation {
     std::uint64_t until_ms = 0;  // as stored
     std::uint64_t since_boot_ms = 0;
   };
-  std::map<std::string, Observation> seen_;  // by job key
+  std::map<std::string, Observation> observations_;  // by job key
 };
 
 }  // namespace mycojobs

@@ -49,36 +49,36 @@ Result<std::unique_ptr<NetworkProbes>> NetworkProbes::open(const Clock& clock) {
 }
 
 NetworkProbes::~NetworkProbes() {
-  for (auto& [text, look] : under_way_) curl_.multi_remove_handle(multi_, look->easy);
+  for (auto& [text, probe] : under_way_) curl_.multi_remove_handle(multi_, probe->easy);
   under_way_.clear();
   curl_.multi_cleanup(multi_);
 }
 
 std::optional<bool> NetworkProbes::ask(const Condition& condition) {
-  if (const auto seen = seen_.find(condition.text)) return seen;
+  if (const auto cached = seen_.find(condition.text)) return cached;
   if (under_way_.contains(condition.text) || under_way_.size() >= kMaxProbesBatch) return std::nullopt;
-  auto look = std::make_unique<Probe>(curl_, condition);
-  CURL* easy = look->easy;
+  auto probe = std::make_unique<Probe>(curl_, condition);
+  CURL* easy = probe->easy;
   if (easy == nullptr) return std::nullopt;
-  const bool http = condition.kind == Condition::Kind::http;
-  const std::string url = http ? condition.target : "http://" + condition.target;
-  bool set = curl_.easy_setopt(easy, CURLOPT_URL, url.c_str()) == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_CONNECT_ONLY, http ? 0L : 1L) == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L) == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L) == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L) == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // does not wait for a resolver that hangs
-  set = set && curl_.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(kCheckMs)) == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_WRITEFUNCTION, refuse_body) == CURLE_OK;
-  set = set && curl_.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
-  if (!set || curl_.multi_add_handle(multi_, easy) != CURLM_OK) {
+  const bool is_http = condition.kind == Condition::Kind::http;
+  const std::string url = is_http ? condition.target : "http://" + condition.target;
+  bool is_set = curl_.easy_setopt(easy, CURLOPT_URL, url.c_str()) == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_PROXY, "") == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_CONNECT_ONLY, is_http ? 0L : 1L) == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_FRESH_CONNECT, 1L) == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_FORBID_REUSE, 1L) == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, 0L) == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK;  // no wait for a resolver that hangs
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(kCheckMs)) == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_WRITEFUNCTION, refuse_body) == CURLE_OK;
+  is_set = is_set && curl_.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
+  if (!is_set || curl_.multi_add_handle(multi_, easy) != CURLM_OK) {
     seen_.put(condition.text, false);  // a URL that libcurl does not accept
     return false;
   }
-  under_way_.emplace(condition.text, std::move(look));
+  under_way_.emplace(condition.text, std::move(probe));
   return std::nullopt;
 }
 
@@ -95,35 +95,35 @@ bool NetworkProbes::wait(std::span<const int> wake_fds, std::uint32_t timeout_ms
 
 bool NetworkProbes::take_finished() {
   seen_.drop_old();
-  bool any = false;
-  int left = 0;
-  while (const CURLMsg* message = curl_.multi_info_read(multi_, &left)) {
+  bool has_completed = false;
+  int messages_left = 0;
+  while (const CURLMsg* message = curl_.multi_info_read(multi_, &messages_left)) {
     if (message->msg != CURLMSG_DONE) continue;
-    for (auto place = under_way_.begin(); place != under_way_.end(); ++place) {
-      if (place->second->easy != message->easy_handle) continue;
+    for (auto entry = under_way_.begin(); entry != under_way_.end(); ++entry) {
+      if (entry->second->easy != message->easy_handle) continue;
       long status = 0;
       curl_.easy_getinfo(message->easy_handle, CURLINFO_RESPONSE_CODE, &status);
-      const bool http = place->second->condition.kind == Condition::Kind::http;
-      // refuse_body() ends an answer with a body, but the status has been received.
-      const bool answered = message->data.result == CURLE_OK || (http && message->data.result == CURLE_WRITE_ERROR);
-      const bool yes = answered && (!http || (status >= 100 && status < 400));
-      seen_.put(place->first, yes);
-      curl_.multi_remove_handle(multi_, place->second->easy);
-      under_way_.erase(place);
-      any = true;
+      const bool is_http = entry->second->condition.kind == Condition::Kind::http;
+      // refuse_body() aborts the transfer of a body, but the status has been received.
+      const bool answered = message->data.result == CURLE_OK || (is_http && message->data.result == CURLE_WRITE_ERROR);
+      const bool is_met = answered && (!is_http || (status >= 100 && status < 400));
+      seen_.put(entry->first, is_met);
+      curl_.multi_remove_handle(multi_, entry->second->easy);
+      under_way_.erase(entry);
+      has_completed = true;
       break;
     }
   }
-  return any;
+  return has_completed;
 }
 
 namespace {
 
-constexpr std::uint32_t kEveryMs = 250;      // interval between queries for due jobs
-constexpr std::uint32_t kAtOnce = 64;        // jobs
-constexpr std::size_t kMaxConditions = 100;  // of a job, since other jobs wait during the check
-// Interval between two checks of a job; longer while more jobs wait than can be checked.
-constexpr std::uint32_t kAgainLeastMs = 1000, kAgainMostMs = 30000;
+constexpr std::uint32_t kDuePollIntervalMs = 250;  // interval between queries for due jobs
+constexpr std::uint32_t kMaxDueBatch = 64;         // jobs per query
+constexpr std::size_t kMaxConditions = 100;        // per job, since other jobs wait during the check
+// Interval between two checks of a job. It is doubled while more jobs are due than one query returns.
+constexpr std::uint32_t kMinRecheckIntervalMs = 1000, kMaxRecheckIntervalMs = 30000;
 
 }  // namespace
 
@@ -141,30 +141,31 @@ void PrerequisiteEvaluator::wait(int wake_fd, std::uint32_t timeout_ms,
 
 bool PrerequisiteEvaluator::wait_for_checks(int wake_fd, std::uint32_t timeout_ms) {
   const int events[] = {wake_fd, files_.event_fd()};
-  bool seen = false;
+  bool has_result = false;
   if (probes_) {
-    seen = probes_->wait(events, timeout_ms);
+    has_result = probes_->wait(events, timeout_ms);
   } else {
-    pollfd waiting[] = {{events[0], POLLIN, 0}, {events[1], POLLIN, 0}};
-    ::poll(waiting, 2, static_cast<int>(timeout_ms));
+    pollfd poll_entries[] = {{events[0], POLLIN, 0}, {events[1], POLLIN, 0}};
+    ::poll(poll_entries, 2, static_cast<int>(timeout_ms));
   }
-  return files_.take_results() || seen;
+  return files_.take_results() || has_result;
 }
 
 Result<std::uint32_t> PrerequisiteEvaluator::look(Id context) {
-  std::uint32_t& again_ms = again_ms_[context];
-  again_ms = std::clamp(again_ms, kAgainLeastMs, kAgainMostMs);
-  MJ_TRY(jobs, store_.as<PrerequisiteStore>().due_prerequisites(context, kAtOnce, again_ms, settings_.looker));
-  const bool full = jobs.size() >= kAtOnce;
-  again_ms = full ? again_ms * 2 : again_ms / 2;
-  Result<void> done;
+  std::uint32_t& interval_ms = again_ms_[context];
+  interval_ms = std::clamp(interval_ms, kMinRecheckIntervalMs, kMaxRecheckIntervalMs);
+  MJ_TRY(jobs, store_.as<PrerequisiteStore>().due_prerequisites(context, kMaxDueBatch, interval_ms, settings_.looker));
+  const bool is_full = jobs.size() >= kMaxDueBatch;
+  interval_ms = is_full ? interval_ms * 2 : interval_ms / 2;
+  Result<void> result;
   for (AwaitedPrerequisites& job : jobs) {
-    auto one = evaluate(context, std::move(job));
-    if (!one && one.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(one).error());
-    if (!one) done = std::move(one);  // error of this job, which the store returns again later
+    auto evaluated = evaluate(context, std::move(job));
+    if (!evaluated && evaluated.error().code == Code::unavailable)
+      return tl::unexpected<Error>(std::move(evaluated).error());
+    if (!evaluated) result = std::move(evaluated);  // error of this job, which the store returns again later
   }
-  MJ_CHECK(done);
-  return full ? 0 : kEveryMs;
+  MJ_CHECK(result);
+  return is_full ? 0 : kDuePollIntervalMs;
 }
 
 Result<std::vector<Condition>> PrerequisiteEvaluator::read_conditions(const std::vector<std::string>& texts) const {
@@ -182,27 +183,28 @@ Result<std::vector<Condition>> PrerequisiteEvaluator::read_conditions(const std:
 
 Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites job) {
   auto conditions = read_conditions(job.conditions);
-  if (!conditions && conditions.error().code == Code::denied && job.left) return {};  // a coordinator may check it
+  if (!conditions && conditions.error().code == Code::denied && job.coordinator_checks)
+    return {};  // a coordinator may check it
   if (!conditions) {
     log(LogLevel::warn, "prerequisites", "{}: {}", job.job_key, conditions.error().message);
     return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key, conditions.error().message);
   }
-  bool later = false;
+  bool has_pending = false;
   const Condition* unmet = nullptr;  // first unmet condition that may never be met
-  bool all = true;
+  bool all_met = true;
   for (const Condition& condition : *conditions) {
-    std::string never;
-    MJ_TRY(seen, check_condition(context, job, condition, never));
-    if (!never.empty())
-      return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key,
-                                                                   "prerequisite \"" + condition.text + "\": " + never);
-    later = later || seen == CheckState::later;
-    all = all && seen == CheckState::yes;
+    std::string failure_reason;
+    MJ_TRY(state, check_condition(context, job, condition, failure_reason));
+    if (!failure_reason.empty())
+      return store_.as<PrerequisiteStore>().complete_prerequisites(
+          context, job.job_key, "prerequisite \"" + condition.text + "\": " + failure_reason);
+    has_pending = has_pending || state == CheckState::later;
+    all_met = all_met && state == CheckState::yes;
     // The time of wait: and at: is certain to pass.
-    const bool certain = condition.kind == Condition::Kind::wait || condition.kind == Condition::Kind::at;
-    if (seen == CheckState::no && !certain && unmet == nullptr) unmet = &condition;
+    const bool is_certain = condition.kind == Condition::Kind::wait || condition.kind == Condition::Kind::at;
+    if (state == CheckState::no && !is_certain && unmet == nullptr) unmet = &condition;
   }
-  if (all) return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key, "");
+  if (all_met) return store_.as<PrerequisiteStore>().complete_prerequisites(context, job.job_key, "");
   const std::uint64_t limit = settings_.timeout_ms;
   if (unmet != nullptr && limit > 0 && job.waited_ms > limit) {
     return store_.as<PrerequisiteStore>().complete_prerequisites(
@@ -210,7 +212,7 @@ Result<void> PrerequisiteEvaluator::evaluate(Id context, AwaitedPrerequisites jo
         "prerequisite \"" + unmet->text + "\" was not met within " + std::to_string(limit / 1000) +
             " s (prerequisites.timeout)");
   }
-  if (later) {
+  if (has_pending) {
     const std::pair key(context, job.job_key);
     open_[key] = std::move(job);
   }
@@ -224,17 +226,17 @@ PrerequisiteEvaluator::CheckState PrerequisiteEvaluator::cached_or_pending(std::
 Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_condition(Id context,
                                                                                  const AwaitedPrerequisites& job,
                                                                                  const Condition& condition,
-                                                                                 std::string& never) {
-  const auto seen = [](bool yes) { return yes ? CheckState::yes : CheckState::no; };
+                                                                                 std::string& failure_reason) {
+  const auto to_state = [](bool is_met) { return is_met ? CheckState::yes : CheckState::no; };
   switch (condition.kind) {
     case Condition::Kind::wait:
-      return seen(job.waited_ms >= condition.time_ms);
+      return to_state(job.waited_ms >= condition.time_ms);
     case Condition::Kind::at: {
       MJ_TRY(now, now_ms(context, job.job_key));
-      return seen(now >= condition.time_ms);
+      return to_state(now >= condition.time_ms);
     }
     case Condition::Kind::redis:
-      return check_key(context, caller_of_job(job.job_key), condition.target);
+      return check_key(context, parse_job_caller(job.job_key), condition.target);
     case Condition::Kind::file:
       return cached_or_pending(files_.ask(condition.target));
     case Condition::Kind::tcp:
@@ -243,37 +245,37 @@ Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_condition
     case Condition::Kind::approval:
       return CheckState::no;  // the store removes a granted approval from the conditions
     case Condition::Kind::flow:
-      return check_flow(context, caller_of_job(job.job_key), condition, never);
+      return check_flow(context, parse_job_caller(job.job_key), condition, failure_reason);
   }
   return CheckState::no;
 }
 
 namespace {
 
-// "66:1" of job:66:1 gives 66. Returns 0 if the text names no caller.
-Id caller_named_by(std::string_view rest) {
+// Returns the caller at the start of the text: 66 for "66:1" of job:66:1. Returns 0 if the text names no caller.
+Id parse_caller_id(std::string_view id_text) {
   std::uint64_t caller = 0;
-  const bool is_number = parse_u64(rest.substr(0, rest.find(':')), caller) && caller <= UINT32_MAX;
+  const bool is_number = parse_u64(id_text.substr(0, id_text.find(':')), caller) && caller <= UINT32_MAX;
   return is_number ? static_cast<Id>(caller) : 0;
 }
 
 enum class OwnerSource { key, field, context };
 struct KeyKind {
-  std::string_view beginning;
-  OwnerSource owner;  // key: the key names the caller; field: caller_id does; context: the record belongs to no caller
+  std::string_view prefix;
+  OwnerSource owner;  // key: the key names the caller; field: caller_id names it; context: no caller owns the record
 };
 constexpr KeyKind kRecordKeys[] = {
     {"job:", OwnerSource::key},         {"message:", OwnerSource::key},    {"flow:", OwnerSource::field},
     {"context:", OwnerSource::context}, {"runner:", OwnerSource::context}, {"actor:", OwnerSource::context},
     {"queue:", OwnerSource::context},   {"msg_in", OwnerSource::context},  {"msg_out", OwnerSource::context}};
-const KeyKind* kind_of(std::string_view key) {
-  const auto* found = std::find_if(std::begin(kRecordKeys), std::end(kRecordKeys),
-                                   [key](const KeyKind& each) { return key.starts_with(each.beginning); });
-  return found == std::end(kRecordKeys) ? nullptr : found;
+const KeyKind* find_key_kind(std::string_view key) {
+  const auto* match = std::find_if(std::begin(kRecordKeys), std::end(kRecordKeys),
+                                   [key](const KeyKind& kind) { return key.starts_with(kind.prefix); });
+  return match == std::end(kRecordKeys) ? nullptr : match;
 }
 
-bool may_read_record(const AclContext& place, Id caller, Id maker) {
-  return maker == caller || !find_refusal(caller, Action::read, place, {.maker = maker});
+bool may_read_record(const AclContext& acl, Id caller, Id creator) {
+  return creator == caller || !find_refusal(caller, Action::read, acl, {.creator = creator});
 }
 
 }  // namespace
@@ -286,58 +288,58 @@ Result<AclContext> PrerequisiteEvaluator::place_of(Id context) {
 // the record, so that both cases make the same calls and fail in the same way.
 Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_key(Id context, Id caller,
                                                                            const std::string& key) {
-  static constexpr std::string_view kAsked[] = {"caller_id"};  // limits the size of the read
-  const KeyKind* kind = kind_of(key);
-  std::optional<AclContext> place;
+  static constexpr std::string_view kFields[] = {"caller_id"};  // limits the size of the read
+  const KeyKind* kind = find_key_kind(key);
+  std::optional<AclContext> acl;
   if (kind != nullptr) {
     MJ_TRY(read, place_of(context));
-    place = std::move(read);
+    acl = std::move(read);
   }
-  auto loaded = store_.as<RecordStore>().load_fields(context, key, kAsked);
+  auto loaded = store_.as<RecordStore>().load_fields(context, key, kFields);
   if (!loaded && loaded.error().code == Code::not_found) return CheckState::no;
-  const bool is_there = loaded || loaded.error().code == Code::invalid;  // invalid: not a hash
-  if (!is_there) return tl::unexpected<Error>(std::move(loaded).error());
+  const bool exists = loaded || loaded.error().code == Code::invalid;  // invalid: not a hash
+  if (!exists) return tl::unexpected<Error>(std::move(loaded).error());
   if (kind == nullptr) return CheckState::yes;
-  Id maker = 0;
-  if (kind->owner == OwnerSource::key) maker = caller_named_by(std::string_view(key).substr(kind->beginning.size()));
-  if (kind->owner == OwnerSource::field && loaded) maker = caller_named_by(field_of(*loaded, "caller_id"));
-  return may_read_record(*place, caller, maker) ? CheckState::yes : CheckState::no;
+  Id creator = 0;
+  if (kind->owner == OwnerSource::key) creator = parse_caller_id(std::string_view(key).substr(kind->prefix.size()));
+  if (kind->owner == OwnerSource::field && loaded) creator = parse_caller_id(field_of(*loaded, "caller_id"));
+  return may_read_record(*acl, caller, creator) ? CheckState::yes : CheckState::no;
 }
 
-// As in check_key(). A key that holds something else than a record belongs to no caller.
+// The access rules are those of check_key(). A key that is not a hash belongs to no caller.
 Result<PrerequisiteEvaluator::CheckState> PrerequisiteEvaluator::check_flow(Id context, Id caller,
                                                                             const Condition& condition,
-                                                                            std::string& never) {
-  static constexpr std::string_view kAsked[] = {"status", "detail", "error", "caller_id"};
-  MJ_TRY(place, place_of(context));
-  auto loaded = store_.as<RecordStore>().load_fields(context, "flow:" + condition.target, kAsked);
+                                                                            std::string& failure_reason) {
+  static constexpr std::string_view kFields[] = {"status", "detail", "error", "caller_id"};
+  MJ_TRY(acl, place_of(context));
+  auto loaded = store_.as<RecordStore>().load_fields(context, "flow:" + condition.target, kFields);
   const std::string name = "flow " + condition.target;
   const bool is_hash = loaded.has_value();
   if (is_hash || loaded.error().code == Code::invalid) {
-    const Id maker = is_hash ? caller_named_by(field_of(*loaded, "caller_id")) : 0;
-    if (!may_read_record(place, caller, maker)) loaded = fail(Code::not_found, "");
+    const Id creator = is_hash ? parse_caller_id(field_of(*loaded, "caller_id")) : 0;
+    if (!may_read_record(acl, caller, creator)) loaded = fail(Code::not_found, "");
   }
   if (!loaded && loaded.error().code == Code::not_found) {
-    never = name + " does not exist";
+    failure_reason = name + " does not exist";
     return CheckState::no;
   }
   if (!loaded && loaded.error().code == Code::invalid) {
-    never = "flow:" + condition.target + " is not a flow";
+    failure_reason = "flow:" + condition.target + " is not a flow";
     return CheckState::no;
   }
   MJ_CHECK(loaded);
   const Flow flow = decode<Flow>(*loaded).record;
   if (flow.status == FlowStatus::error) {
-    never = name + " has ended as error (" + flow.detail + ")" + (flow.error.empty() ? "" : ": " + flow.error);
+    failure_reason = name + " has ended as error (" + flow.detail + ")" + (flow.error.empty() ? "" : ": " + flow.error);
   }
   return flow.status == FlowStatus::finished ? CheckState::yes : CheckState::no;
 }
 
-// Returns the time of the store of that context.
+// Returns the time of the store of the context.
 Result<std::uint64_t> PrerequisiteEvaluator::now_ms(Id context, const std::string& job_key) {
-  MJ_TRY(places, store_.as<JournalStore>().job_states(context, {&job_key, 1}, false));
-  if (places.empty()) return fail(Code::internal, job_key + ": the store does not say where it is");
-  return places.front().now_ms;
+  MJ_TRY(states, store_.as<JournalStore>().job_states(context, {&job_key, 1}, false));
+  if (states.empty()) return fail(Code::internal, job_key + ": the store does not say where it is");
+  return states.front().now_ms;
 }
 
 PrerequisiteEvaluator::CheckState PrerequisiteEvaluator::check_network(const Condition& condition) {

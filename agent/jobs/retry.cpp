@@ -7,17 +7,17 @@
 namespace mycojobs {
 namespace {
 
-// Ends that another attempt would repeat. A result over its limit belongs to a job whose work is done.
-constexpr std::array<std::string_view, 5> kFinal{"cancelled", "violation", "dead_letter", "result_too_large",
-                                                 "result_quota"};
-constexpr std::uint64_t kMaxDurationMs = 365ULL * 24 * 3600 * 1000;  // maximum of a pause that a failure sets
+// Details of ends after which another attempt is useless. A job with a result over its limit has done its work.
+constexpr std::array<std::string_view, 5> kFinalDetails{"cancelled", "violation", "dead_letter", "result_too_large",
+                                                        "result_quota"};
+constexpr std::uint64_t kMaxDurationMs = 365ULL * 24 * 3600 * 1000;  // maximum of a delay that a failure requests
 
-std::uint64_t back_off_ms(const RetryPolicy& policy, std::uint32_t attempt) {
-  std::uint64_t pause = std::min(policy.min_ms, policy.max_ms);
-  for (std::uint32_t k = 1; k < attempt && pause > 0 && pause < policy.max_ms; ++k) {
-    pause = pause > policy.max_ms / 2 ? policy.max_ms : pause * 2;
+std::uint64_t compute_backoff_ms(const RetryPolicy& policy, std::uint32_t attempt) {
+  std::uint64_t delay_ms = std::min(policy.min_ms, policy.max_ms);
+  for (std::uint32_t i = 1; i < attempt && delay_ms > 0 && delay_ms < policy.max_ms; ++i) {
+    delay_ms = delay_ms > policy.max_ms / 2 ? policy.max_ms : delay_ms * 2;
   }
-  return pause;
+  return delay_ms;
 }
 
 }  // namespace
@@ -25,11 +25,12 @@ std::uint64_t back_off_ms(const RetryPolicy& policy, std::uint32_t attempt) {
 std::optional<std::uint64_t> retry_after(const RetryPolicy& policy, const JobEnd& end, std::uint32_t attempt,
                                          std::uint32_t retries, double chance) {
   if (end.status == JobStatus::finished || end.retry_forbidden || attempt > retries) return std::nullopt;
-  if (std::find(kFinal.begin(), kFinal.end(), end.detail) != kFinal.end()) return std::nullopt;
+  if (std::find(kFinalDetails.begin(), kFinalDetails.end(), end.detail) != kFinalDetails.end()) return std::nullopt;
   if (end.retry_after_ms) return std::min(*end.retry_after_ms, kMaxDurationMs);
-  const std::uint64_t pause = back_off_ms(policy, attempt);
-  const std::uint64_t open = pause / 2;
-  return pause - open + static_cast<std::uint64_t>(static_cast<double>(open) * std::clamp(chance, 0.0, 1.0));
+  const std::uint64_t delay_ms = compute_backoff_ms(policy, attempt);
+  const std::uint64_t random_part = delay_ms / 2;
+  return delay_ms - random_part +
+         static_cast<std::uint64_t>(static_cast<double>(random_part) * std::clamp(chance, 0.0, 1.0));
 }
 
 }  // namespace mycojobs

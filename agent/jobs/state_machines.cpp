@@ -7,6 +7,7 @@
 namespace mycojobs {
 namespace {
 
+// The allowed transitions of each state machine. advance() returns no status for any other pair of status and event.
 template <class State, class Event>
 struct Transition {
   State from;
@@ -14,7 +15,7 @@ struct Transition {
   State to;
 };
 
-constexpr auto kJobArrows = std::to_array<Transition<JobStatus, JobEvent>>({
+constexpr auto kJobTransitions = std::to_array<Transition<JobStatus, JobEvent>>({
     {JobStatus::dispatched, JobEvent::park, JobStatus::waiting_for_prerequisites},
     {JobStatus::dispatched, JobEvent::claim, JobStatus::started},
     {JobStatus::dispatched, JobEvent::fail, JobStatus::error},
@@ -28,7 +29,7 @@ constexpr auto kJobArrows = std::to_array<Transition<JobStatus, JobEvent>>({
     {JobStatus::started, JobEvent::cancel, JobStatus::error},
 });
 
-constexpr auto kNodeArrows = std::to_array<Transition<NodeStatus, NodeEvent>>({
+constexpr auto kNodeTransitions = std::to_array<Transition<NodeStatus, NodeEvent>>({
     {NodeStatus::pending, NodeEvent::dependencies_met, NodeStatus::ready},
     {NodeStatus::pending, NodeEvent::fail, NodeStatus::failed},
     {NodeStatus::pending, NodeEvent::cancel, NodeStatus::cancelled},
@@ -45,7 +46,7 @@ constexpr auto kNodeArrows = std::to_array<Transition<NodeStatus, NodeEvent>>({
     {NodeStatus::cancelled, NodeEvent::retry, NodeStatus::pending},
 });
 
-constexpr auto kFlowArrows = std::to_array<Transition<FlowStatus, RunEvent>>({
+constexpr auto kFlowTransitions = std::to_array<Transition<FlowStatus, RunEvent>>({
     {FlowStatus::dispatched, RunEvent::start, FlowStatus::started},
     {FlowStatus::dispatched, RunEvent::fail, FlowStatus::error},
     {FlowStatus::started, RunEvent::finish, FlowStatus::finished},
@@ -53,41 +54,45 @@ constexpr auto kFlowArrows = std::to_array<Transition<FlowStatus, RunEvent>>({
     {FlowStatus::error, RunEvent::retry, FlowStatus::started},
 });
 
-constexpr auto kMessageArrows = std::to_array<Transition<MessageStatus, MessageEvent>>({
+constexpr auto kMessageTransitions = std::to_array<Transition<MessageStatus, MessageEvent>>({
     {MessageStatus::dispatched, MessageEvent::acknowledge, MessageStatus::acknowledged},
     {MessageStatus::dispatched, MessageEvent::fail, MessageStatus::error},
     {MessageStatus::acknowledged, MessageEvent::process, MessageStatus::processed},
     {MessageStatus::acknowledged, MessageEvent::fail, MessageStatus::error},
 });
 
-template <class Arrows, class State, class Event>
-std::optional<State> follow(const Arrows& arrows, State from, Event event) {
-  for (const auto& arrow : arrows) {
-    if (arrow.from == from && arrow.event == event) return arrow.to;
+template <class Transitions, class State, class Event>
+std::optional<State> find_target(const Transitions& transitions, State from, Event event) {
+  for (const auto& transition : transitions) {
+    if (transition.from == from && transition.event == event) return transition.to;
   }
   return std::nullopt;
 }
 
 template <class Event>
-std::string_view word_at(std::span<const std::string_view> words, Event event) {
+std::string_view event_name(std::span<const std::string_view> names, Event event) {
   const auto index = static_cast<std::size_t>(event);
-  return index < words.size() ? words[index] : std::string_view("?");
+  return index < names.size() ? names[index] : std::string_view("?");
 }
 
-constexpr auto kJobEvents =
+constexpr auto kJobEventNames =
     std::to_array<std::string_view>({"park", "unpark", "claim", "release", "succeed", "fail", "cancel"});
-constexpr auto kNodeEvents = std::to_array<std::string_view>(
+constexpr auto kNodeEventNames = std::to_array<std::string_view>(
     {"dependencies_met", "dispatch", "start", "complete", "fail", "release", "cancel", "handle", "retry"});
-constexpr auto kFlowEvents = std::to_array<std::string_view>({"start", "finish", "fail", "retry"});
-constexpr auto kMessageEvents = std::to_array<std::string_view>({"acknowledge", "process", "fail"});
+constexpr auto kFlowEventNames = std::to_array<std::string_view>({"start", "finish", "fail", "retry"});
+constexpr auto kMessageEventNames = std::to_array<std::string_view>({"acknowledge", "process", "fail"});
 
 }  // namespace
 
-std::optional<JobStatus> advance(JobStatus from, JobEvent event) { return follow(kJobArrows, from, event); }
-std::optional<NodeStatus> advance(NodeStatus from, NodeEvent event) { return follow(kNodeArrows, from, event); }
-std::optional<FlowStatus> advance(FlowStatus from, RunEvent event) { return follow(kFlowArrows, from, event); }
+std::optional<JobStatus> advance(JobStatus from, JobEvent event) { return find_target(kJobTransitions, from, event); }
+std::optional<NodeStatus> advance(NodeStatus from, NodeEvent event) {
+  return find_target(kNodeTransitions, from, event);
+}
+std::optional<FlowStatus> advance(FlowStatus from, RunEvent event) {
+  return find_target(kFlowTransitions, from, event);
+}
 std::optional<MessageStatus> advance(MessageStatus from, MessageEvent event) {
-  return follow(kMessageArrows, from, event);
+  return find_target(kMessageTransitions, from, event);
 }
 
 bool is_terminal(JobStatus status) { return status == JobStatus::finished || status == JobStatus::error; }
@@ -97,9 +102,9 @@ bool is_terminal(NodeStatus status) {
 bool is_terminal(FlowStatus status) { return status == FlowStatus::finished || status == FlowStatus::error; }
 bool is_terminal(MessageStatus status) { return status == MessageStatus::processed || status == MessageStatus::error; }
 
-std::string_view to_string(JobEvent event) { return word_at(kJobEvents, event); }
-std::string_view to_string(NodeEvent event) { return word_at(kNodeEvents, event); }
-std::string_view to_string(RunEvent event) { return word_at(kFlowEvents, event); }
-std::string_view to_string(MessageEvent event) { return word_at(kMessageEvents, event); }
+std::string_view to_string(JobEvent event) { return event_name(kJobEventNames, event); }
+std::string_view to_string(NodeEvent event) { return event_name(kNodeEventNames, event); }
+std::string_view to_string(RunEvent event) { return event_name(kFlowEventNames, event); }
+std::string_view to_string(MessageEvent event) { return event_name(kMessageEventNames, event); }
 
 }  // namespace mycojobs

@@ -1,14 +1,14 @@
 // Envelopes: data that one supervisor sends to another, signed by the sending coordinator. Pure and thread-safe.
 //
 //   kind     body                                                    permitted sender
-//   message  {message: a signed message}                             any supervisor: the signature of the actor counts
-//   answer   {of, status, error?, jobs, flow?}                       the supervisor that the message was sent to
-//   logs     {of, job, lines}                                        as answer
-//   cancel   {of}                                                    the supervisor that has sent the message
-//   file     {of, by?, sha256, bytes, offset, data}                  with `by`, the actor's key: the supervisor that
+//   message  {message: a signed message}                             any supervisor, since the message has the
+//   signature of an actor answer   {of, status, error?, jobs, flow?}                       the supervisor that the
+//   message was sent to logs     {of, job, lines}                                        as answer cancel   {of} the
+//   supervisor that has sent the message file     {of, by?, sha256, bytes, offset, data}                  with `by`,
+//   the actor's key: the supervisor that
 //                                                                    sends the message; otherwise as answer
 //
-// `of` names a message as its sender does: {caller, id, content}, where content is content_hash()
+// `of` identifies a message by the ids of its sender: {caller, id, content}, where content is content_hash()
 // (security/signatures.h).
 #pragma once
 
@@ -33,20 +33,21 @@ struct Envelope {
   std::string signer;        // public key of the coordinator that sealed the envelope
 };
 
-// Returns the envelope in its transmitted form, with algorithm, signer and signature.
+// Signs an envelope. Returns its transmitted form, with algorithm, signer and signature.
 Result<nlohmann::json> seal(const Envelope&, const nlohmann::json& body, const SigningKey&);
-// Checks the form only. `body` is then an object. Error invalid: names the field.
-Result<Envelope> read_envelope(const nlohmann::json& sealed);
-// Error denied: the key is not against.pubkey, the signature does not match the content, or sent_s is outside of the
+// Checks the format only. If there is no error, `body` is an object. Error invalid: names the field.
+Result<Envelope> parse_envelope(const nlohmann::json& sealed);
+// Error denied: the key is not expected.pubkey, the signature does not match the content, or sent_s is outside of the
 // window around the local clock.
-Result<void> check_seal(const nlohmann::json& sealed, const SignatureCheck& against);
+Result<void> check_seal(const nlohmann::json& sealed, const SignatureCheck& expected);
 
-// Identifies the message that an answer, log lines or a cancel request refer to, as the sender of the message names it.
-struct MessageName {
+// Identifies the message that an answer, log lines, a file or a cancel request refers to, by the ids that the sender of
+// the message uses.
+struct MessageRef {
   Id caller = 0, id = 0;
   std::string content;  // content_hash()
 };
-nlohmann::json to_json(const MessageName&);
-Result<MessageName> read_message_name(const nlohmann::json&);
+nlohmann::json to_json(const MessageRef&);
+Result<MessageRef> parse_message_ref(const nlohmann::json&);
 
 }  // namespace mycojobs

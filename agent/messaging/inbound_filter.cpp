@@ -5,9 +5,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kGateCheckMs = 5000, kMinuteMs = 60000;
-constexpr std::uint32_t kNotesOfKnown = 20,
-                        kUnknownPeerNotes = 1;  // journal entries per minute, known and unknown peers
+constexpr std::uint64_t kContextScanIntervalMs = 5000, kMinuteMs = 60000;
+constexpr std::uint32_t kMaxKnownPeerNotes = 20, kMaxUnknownPeerNotes = 1;  // journal entries per minute
 
 }  // namespace
 
@@ -16,34 +15,34 @@ Result<void> InboundMessageFilter::check(Store& store, Id context) {
     const std::lock_guard lock(mutex_);
     if (contexts_.contains(context)) return {};
     const std::uint64_t now = clock_.boot_ms();
-    if (all_ && has_checked_ && now < checked_ms_ + kGateCheckMs)
+    if (serves_all_contexts_ && has_scanned_ && now < last_scan_ms_ + kContextScanIntervalMs)
       return fail(Code::unavailable,
                   "context: " + std::to_string(context) + " is not known here; try again in a few seconds");
-    has_checked_ = true;
-    checked_ms_ = now;
+    has_scanned_ = true;
+    last_scan_ms_ = now;
   }
-  if (all_) {
+  if (serves_all_contexts_) {
     auto facts = store.facts();
     if (!facts) return fail(Code::unavailable, "context: " + facts.error().message);
     const std::lock_guard lock(mutex_);
-    contexts_.insert(facts->used.begin(), facts->used.end());
+    contexts_.insert(facts->used_databases.begin(), facts->used_databases.end());
     if (contexts_.contains(context)) return {};
   }
   return fail(Code::denied, "context: " + std::to_string(context) + " does not accept messages on this host");
 }
 
-std::uint64_t InboundMessageFilter::refused(Id context, bool by_known) {
+std::uint64_t InboundMessageFilter::record_refusal(Id context, bool is_known_peer) {
   const std::lock_guard lock(mutex_);
-  Count& count = counts_[{context, by_known}];
+  RefusalCount& count = refusals_[{context, is_known_peer}];
   const std::uint64_t now = clock_.boot_ms();
-  if (now >= count.since_ms + kMinuteMs) {
-    count.since_ms = now;
-    count.noted = 0;
+  if (now >= count.minute_start_ms + kMinuteMs) {
+    count.minute_start_ms = now;
+    count.notes = 0;
   }
-  ++count.unnoted;
-  if (count.noted >= (by_known ? kNotesOfKnown : kUnknownPeerNotes)) return 0;
-  ++count.noted;
-  return std::exchange(count.unnoted, 0);
+  ++count.unreported_refusals;
+  if (count.notes >= (is_known_peer ? kMaxKnownPeerNotes : kMaxUnknownPeerNotes)) return 0;
+  ++count.notes;
+  return std::exchange(count.unreported_refusals, 0);
 }
 
 }  // namespace mycojobs

@@ -22,40 +22,41 @@ inline constexpr std::size_t kMaxMessageJobs = 256;
 // it was sent and signed.
 inline constexpr std::string_view kFlowResultField = "flow_result";
 
-// Returns the `jobs` of an answer. A job whose files exceed max_bytes, or with which all files together exceed `room`,
-// ends with an error that names the limit.
-Result<nlohmann::json> jobs_of_answer(const nlohmann::json& body, std::uint64_t max_bytes, std::uint64_t room);
-// Returns the files of one of these jobs that the sender can transfer, with the local key of the job. Returns no value
-// if there are none.
-std::optional<JobFileList> files_of_job(const nlohmann::json& answered);
-std::vector<JobFileList> files_of_answer(const nlohmann::json& jobs);  // Same, for all jobs.
+// Returns the `jobs` of an answer. A job whose files exceed max_bytes, or with which all files together exceed
+// free_bytes, ends with an error that names the limit.
+Result<nlohmann::json> parse_answer_jobs(const nlohmann::json& body, std::uint64_t max_bytes, std::uint64_t free_bytes);
+// Returns the files of one job of an answer that the sender can transfer, with the local key of the job. Returns no
+// value if there are none.
+std::optional<JobFiles> find_job_files(const nlohmann::json& job);
+// Returns the results of find_job_files() for all jobs.
+std::vector<JobFiles> find_answer_files(const nlohmann::json& jobs);
 // Returns the detail of a job that ended at a remote host, restricted to the details that a remote host may report. Any
 // other detail becomes `lost`.
-std::string detail_of_peer(JobStatus, const std::string& detail);
-// Reads one job of an answer: its end and the other fields for its record.
-Result<RemoteJobEnd> read_answered_job(const nlohmann::json&, std::size_t index);
+std::string filter_peer_detail(JobStatus, const std::string& detail);
+// Parses one job of an answer. index: its position in `jobs`, for error messages.
+Result<RemoteJobEnd> parse_answer_job(const nlohmann::json&, std::size_t index);
 
 struct AnswerBody {
   std::vector<RemoteJobEnd> jobs;
-  std::string reason;   // why the message was not processed; empty if it was processed
+  std::string reason;   // the reason why the message was not processed; empty: it was processed
   std::string flow;     // record of the flow as JSON; empty if there is none
   bool is_last = true;  // false: another answer with further jobs follows
 };
-// `jobs` is the result of jobs_of_answer().
-Result<AnswerBody> read_answer(const nlohmann::json& body, const nlohmann::json& jobs);
+// `jobs` is the result of parse_answer_jobs().
+Result<AnswerBody> parse_answer(const nlohmann::json& body, const nlohmann::json& jobs);
 
 struct LogsBody {
   std::string job_key;
   std::vector<Log> lines;
 };
-Result<LogsBody> read_logs(const nlohmann::json& body);
+Result<LogsBody> parse_logs(const nlohmann::json& body);
 
 struct CancelBody {
-  MessageName of;
-  std::string by;              // key of the signer of the message
-  std::set<std::string> jobs;  // keys at the sender of the message
-  bool flow = false;
+  MessageRef message;
+  std::string signer_key;      // key of the signer of the message
+  std::set<std::string> jobs;  // job keys at the sender of the message
+  bool includes_flow = false;  // whether the flow of the message is to be cancelled
 };
-Result<CancelBody> read_cancel(const nlohmann::json& body);
+Result<CancelBody> parse_cancel(const nlohmann::json& body);
 
 }  // namespace mycojobs

@@ -1,9 +1,9 @@
 // Sends jobs of flows to remote supervisors: nodes with a supervisor_url. The record of the runner with that address
-// selects the protocol. A runner with a secret is called over JSON-RPC (job.start, job.status; RemoteJob). A runner
-// with a public key gets a signed message (docs/tenants.md), over any transport that reaches it. The jobs are queued
-// for each host (router_queue(), store/job_fields.h). A router claims them as a runner does, with a lease, fences and
-// cancellation, and polls the supervisor. After a crash of the router the lease expires, and the next router continues
-// with the same remote job.
+// selects the protocol. A runner with a secret is called over JSON-RPC (job.start, job.status; remote_job.h). A
+// runner with a public key receives a signed message (docs/tenants.md), over any transport that reaches it. The jobs
+// are queued for each host (router_queue(), store/job_fields.h). A router claims them as a runner does, with a lease,
+// fences and cancellation, and polls the supervisor. After a crash of the router the lease expires, and the next router
+// continues with the same remote job.
 //
 // At most `concurrency` jobs are remote at a time, and router_scheduler.h shares them between the supervisors. Threads:
 // one, and one for each remote job at a supervisor with a secret.
@@ -34,8 +34,10 @@ struct RouterSettings {
 
 class Router {
  public:
+  // Starts the router. The clock must outlive it.
   static Result<std::unique_ptr<Router>> start(StoreFactory&, const Clock&, RouterSettings);
-  virtual ~Router() = default;  // Releases its jobs, so that another router continues with them.
+  // Stops the threads and releases the jobs, so that another router continues with them.
+  virtual ~Router() = default;
 };
 
 }  // namespace mycojobs

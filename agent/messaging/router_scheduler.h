@@ -1,10 +1,10 @@
-// Distribution of the slots of a router (router.h) between supervisors, and the choice of the queues to claim from
-// next. No side effects. Not thread-safe.
+// Distributes the slots of a router (router.h) between remote supervisors, and selects the queues from which jobs are
+// claimed next. No side effects. Not thread-safe.
 //
-// A supervisor holds at most as many slots as remain free: the first supervisor half of all slots, the second one half
-// of the rest. So a supervisor that answers slowly or never leaves slots for the others. A job without a slot stays in
-// its queue, unclaimed: it can be cancelled, it times out like any queued job, and another router may claim it. Each
-// host has a queue of its own (router_queue(), store/job_fields.h), so that its jobs do not block jobs of other hosts.
+// A supervisor may use at most as many slots as stay free: the first supervisor uses up to half of all slots, the
+// second a quarter, and so on. So a slow supervisor does not block jobs for other supervisors. A job without a slot
+// stays in its queue, where it can be cancelled, can time out, or can be claimed by another router. Each host has a
+// queue of its own (router_queue(), store/job_fields.h), so that its jobs do not block jobs of other hosts.
 #pragma once
 
 #include <cstddef>
@@ -15,49 +15,53 @@
 
 namespace mycojobs {
 
-// Slots in use by host. Host names are those of host_of_address() (net/host.h).
+// The slots in use, by host. Host names are those of host_of_address() (net/host.h).
 class RouterSlots {
  public:
-  explicit RouterSlots(std::uint32_t all) : free_(all) {}
+  explicit RouterSlots(std::uint32_t queues) : free_(queues) {}
   std::uint32_t free() const { return free_; }
-  // Returns how many more slots the host may take now.
+  // Returns the number of slots that the host may acquire now.
   std::uint32_t available_slots(const std::string& host) const;
   void acquire_slot(const std::string& host);
   void release_slot(const std::string& host);
 
  private:
   std::uint32_t free_;
-  std::map<std::string, std::uint32_t> taken_;
+  std::map<std::string, std::uint32_t> used_slots_;
 };
 
+// The queues of a router. Each host has one queue; kRouterQueue is shared by all hosts.
 class RouterQueues {
  public:
   struct ClaimPlan {
     std::vector<std::string> queues;
-    std::uint32_t max_jobs = 0;  // maximum number of jobs from all queues together
+    std::uint32_t max_jobs = 0;  // for all queues together
     bool operator==(const ClaimPlan&) const = default;
   };
 
-  // of_hosts: host by queue, for the supervisors that have a record. names: all router queues. The queues of hosts
-  // without a record are polled as well, since their jobs must be refused, but only a few at a time: any author of a
-  // flow can name hosts.
-  void update_queues(std::map<std::string, std::string> of_hosts, const std::vector<std::string>& names);
-  bool knows(const std::string& queue) const { return of_hosts_.contains(queue); }
+  // hosts_by_queue: host by queue, for the supervisors that have a record. queue_names: all router queues. The queues
+  // of hosts without a record are polled as well, since their jobs must be refused, but only a few at a time: any
+  // author of a flow can name hosts.
+  void update_queues(std::map<std::string, std::string> hosts_by_queue, const std::vector<std::string>& queue_names);
+  // Returns whether the queue belongs to a host with a record.
+  bool is_host_queue(const std::string& queue) const { return hosts_by_queue_.contains(queue); }
   // Returns the next queues to claim from; hosts are served round-robin. The list is empty if no host has a free slot.
-  ClaimPlan next(const RouterSlots&);
-  // came: the queues of the claimed jobs, in the order of the jobs.
-  void record_claims(const ClaimPlan&, const std::vector<std::string>& came);
-  // Reports that the first job of kRouterQueue is for a host without a free slot. That queue is skipped until the host
-  // has one.
-  void skip_host(std::string host) { held_back_ = std::move(host); }
-  bool waits(const RouterSlots&) const;  // Returns whether new entries of kRouterQueue can be claimed.
+  ClaimPlan next_claims(const RouterSlots&);
+  // Reports the result of a claim, so that the next plan starts with another host. claimed_queues: the queues of the
+  // claimed jobs, in the order of the jobs.
+  void record_claims(const ClaimPlan&, const std::vector<std::string>& claimed_queues);
+  // Reports that the first job of kRouterQueue is for a host without a free slot. kRouterQueue is skipped until the
+  // host has a free slot.
+  void skip_host(std::string host) { skipped_host_ = std::move(host); }
+  // Returns whether new entries of kRouterQueue can be claimed.
+  bool can_claim_shared_queue(const RouterSlots&) const;
 
  private:
-  std::map<std::string, std::string> of_hosts_;
-  std::vector<std::string> unknown_hosts_;
-  std::string after_;  // host that was served last
+  std::map<std::string, std::string> hosts_by_queue_;
+  std::vector<std::string> unknown_host_queues_;
+  std::string last_served_queue_;
   std::size_t next_unknown_host_ = 0;
-  std::string held_back_;
+  std::string skipped_host_;  // host of skip_host()
 };
 
 }  // namespace mycojobs

@@ -20,28 +20,28 @@
 namespace mycojobs {
 namespace {
 
-constexpr const char *kMailChannel = "mj:mail", *kOutgoing = "msg_out";
-constexpr std::uint32_t kExchangeMs = 10000, kSupervisorUnavailableMs = 500;
-constexpr std::uint32_t kStrandIdleMs = 30000;
-constexpr std::size_t kMaxStrandQueue = 64;
-// Pause before a parcel is tried again: no free sender thread; the host does not answer; the signer has reached its
+constexpr const char *kMailChannel = "mj:mail", *kOutgoingList = "msg_out";
+constexpr std::uint32_t kExchangeTimeoutMs = 10000, kStoreRetryDelayMs = 500;
+constexpr std::uint32_t kSenderIdleMs = 30000;
+constexpr std::size_t kMaxSenderQueue = 64;
+// Delay before a request is tried again: no free sender thread; the host does not answer; the signer has reached its
 // limit of sender threads.
-constexpr std::uint64_t kNoSpaceMs = 100, kNoSpaceUnavailableMs = 5000, kTooManyMs = 1000;
-constexpr std::uint64_t kAllPutBackAgainMs = 10;  // pause before the next round if no parcel could be sent
-constexpr std::size_t kMaxUnavailableAddresses = 10000;
+constexpr std::uint64_t kNoSenderDelayMs = 100, kUnavailableHostDelayMs = 5000, kSignerLimitDelayMs = 1000;
+constexpr std::uint64_t kNothingSentDelayMs = 10;  // delay before the next round if no request could be sent
+constexpr std::size_t kMaxUnavailableHosts = 10000;
 
 struct SendResult {
-  OutboundRequest parcel;
+  OutboundRequest request;
   Result<std::string> answer;
 };
 
-// The sender thread of one address. It sends parcels one after the other.
+// The sender thread of one host. It sends the requests one after the other.
 class AddressSender {
  public:
-  AddressSender(std::unique_ptr<Transports> transports, std::function<void(SendResult)> carried)
-      : transports_(std::move(transports)), carried_(std::move(carried)) {}
+  AddressSender(std::unique_ptr<Transports> transports, std::function<void(SendResult)> on_result)
+      : transports_(std::move(transports)), on_result_(std::move(on_result)) {}
   Result<void> begin() {
-    MJ_TRY(thread, start_thread([this] { loop(); }));
+    MJ_TRY(thread, start_thread([this] { run_sender(); }));
     thread_ = std::move(thread);
     return {};
   }
@@ -53,73 +53,76 @@ class AddressSender {
     wake_.notify_all();
     if (thread_.joinable()) thread_.join();
   }
-  bool take(OutboundRequest& parcel) {
+  // Moves the request to the queue. Returns false if the queue is full or the thread has ended.
+  bool enqueue(OutboundRequest& request) {
     const std::lock_guard lock(mutex_);
-    if (ended_ || waiting_.size() >= kMaxStrandQueue) return false;
-    waiting_.push_back(std::move(parcel));
+    if (has_ended_ || queue_.size() >= kMaxSenderQueue) return false;
+    queue_.push_back(std::move(request));
     wake_.notify_all();
     return true;
   }
-  bool has_room(std::size_t promised) {
+  bool has_capacity(std::size_t reserved) {
     const std::lock_guard lock(mutex_);
-    return !ended_ && waiting_.size() + promised < kMaxStrandQueue;
+    return !has_ended_ && queue_.size() + reserved < kMaxSenderQueue;
   }
-  bool ended() {
+  bool has_ended() {
     const std::lock_guard lock(mutex_);
-    return ended_;
+    return has_ended_;
   }
-  bool idle() {
+  bool is_idle() {
     const std::lock_guard lock(mutex_);
-    return waiting_.empty() && !busy_;
+    return queue_.empty() && !is_sending_;
   }
-  bool is_unavailable_now() const { return unavailable_; }  // the last request was not answered
-  bool was_answered() const { return answered_; }           // the last request was answered
+  // Both functions return false before the first request.
+  bool is_host_unavailable() const { return unavailable_; }
+  bool is_host_answering() const { return answered_; }
 
  private:
-  std::optional<OutboundRequest> next() {
+  // Waits for a request. Returns no value if the thread must end.
+  std::optional<OutboundRequest> pop_request() {
     std::unique_lock lock(mutex_);
-    busy_ = false;
-    wake_.wait_for(lock, std::chrono::milliseconds(kStrandIdleMs), [this] { return stop_ || !waiting_.empty(); });
-    if (stop_ || waiting_.empty()) {
-      ended_ = true;
+    is_sending_ = false;
+    wake_.wait_for(lock, std::chrono::milliseconds(kSenderIdleMs), [this] { return stop_ || !queue_.empty(); });
+    if (stop_ || queue_.empty()) {
+      has_ended_ = true;
       return std::nullopt;
     }
-    OutboundRequest parcel = std::move(waiting_.front());
-    waiting_.pop_front();
-    busy_ = true;
-    return parcel;
+    OutboundRequest request = std::move(queue_.front());
+    queue_.pop_front();
+    is_sending_ = true;
+    return request;
   }
-  void loop() {
-    while (auto parcel = next()) {
-      bool is_peer_there = false;
-      auto answer = exchange(*parcel, is_peer_there);
-      const bool away = !answer && answer.error().code == Code::unavailable && !is_peer_there;
-      unavailable_ = away;
-      answered_ = !away;
-      carried_({std::move(*parcel), answer});
-      if (!away) continue;
-      // The host does not answer, so the other parcels are returned without an attempt.
-      std::deque<OutboundRequest> others;
+  void run_sender() {
+    while (auto request = pop_request()) {
+      bool is_peer_reachable = false;
+      auto answer = exchange(*request, is_peer_reachable);
+      const bool is_unavailable = !answer && answer.error().code == Code::unavailable && !is_peer_reachable;
+      unavailable_ = is_unavailable;
+      answered_ = !is_unavailable;
+      on_result_({std::move(*request), answer});
+      if (!is_unavailable) continue;
+      // The host does not answer, so the queued requests are returned without an attempt.
+      std::deque<OutboundRequest> pending;
       {
         const std::lock_guard lock(mutex_);
-        others.swap(waiting_);
+        pending.swap(queue_);
       }
-      for (OutboundRequest& each : others) carried_({std::move(each), answer});
+      for (OutboundRequest& entry : pending) on_result_({std::move(entry), answer});
     }
   }
-  Result<std::string> exchange(const OutboundRequest& parcel, bool& is_peer_there) {
-    MJ_TRY(transport, transports_->of(parcel.address));
-    auto answer = transport->exchange(parcel.address, parcel.request, kExchangeMs);
-    is_peer_there = transport->is_peer_reachable();
+  Result<std::string> exchange(const OutboundRequest& request, bool& is_peer_reachable) {
+    MJ_TRY(transport, transports_->select(request.address));
+    auto answer = transport->exchange(request.address, request.request, kExchangeTimeoutMs);
+    is_peer_reachable = transport->is_peer_reachable();
     return answer;
   }
 
   std::unique_ptr<Transports> transports_;
-  std::function<void(SendResult)> carried_;
+  std::function<void(SendResult)> on_result_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<OutboundRequest> waiting_;
-  bool stop_ = false, ended_ = false, busy_ = false;
+  std::deque<OutboundRequest> queue_;
+  bool stop_ = false, has_ended_ = false, is_sending_ = false;
   std::atomic<bool> unavailable_{false}, answered_{false};
   std::thread thread_;  // Last member: the thread uses all members above.
 };
@@ -132,121 +135,122 @@ class SupervisorImpl final : public Supervisor, public ContextLoopBase {
         settings_(std::move(settings)),
         store_(std::move(store)),
         flows_(std::move(flows)),
-        rounds_(*store_, *flows_, clock, settings_.messages),
+        loop_(*store_, *flows_, clock, settings_.messages),
         log_once_("supervisor", settings_.messages.context),
         log_threads_("supervisor", settings_.messages.context) {}
   const Result<void>& started() const { return thread_.started(); }
   ~SupervisorImpl() override {
     thread_.stop();
-    strands_.clear();
+    senders_.clear();
   }
-  void ask_to_stop() override { stop(); }
+  void request_stop() override { stop(); }
 
   std::uint64_t run_once() {
-    const auto next_ms = round();
+    const auto next_ms = run_round();
     log_once_(next_ms ? nullptr : &next_ms.error());
     set_work_queues(next_ms.has_value());
-    return next_ms.value_or(kSupervisorUnavailableMs);
+    return next_ms.value_or(kStoreRetryDelayMs);
   }
 
  private:
-  Result<std::uint64_t> round() {
-    std::deque<SendResult> carried = carried_.take_all();
-    for (auto each = carried.begin(); each != carried.end(); ++each) {
-      if (auto done = rounds_.complete(each->parcel, each->answer); !done) {
-        // The remaining parcels are due again when their claims expire.
-        return tl::unexpected<Error>(std::move(done).error());
+  Result<std::uint64_t> run_round() {
+    std::deque<SendResult> results = results_.consume_all();
+    for (auto entry = results.begin(); entry != results.end(); ++entry) {
+      if (auto completed = loop_.complete(entry->request, entry->answer); !completed) {
+        // The remaining requests are due again when their claims expire.
+        return tl::unexpected<Error>(std::move(completed).error());
       }
     }
-    remember_unavailable_addresses();
-    for (auto& [name, each] : strands_) each.promised = 0;
-    std::erase_if(strands_, [](const auto& each) { return each.second.sender->ended(); });
-    MJ_TRY(found,
-           rounds_.round(settings_.concurrency * 4, [this](const OutboxEntry& entry) { return room_of(entry); }));
-    bool any_goes = found.parcels.empty();
-    for (OutboundRequest& parcel : found.parcels) {
-      MJ_TRY(goes, send(parcel));
-      any_goes = any_goes || goes;
+    update_unavailable_hosts();
+    for (auto& [name, entry] : senders_) entry.reserved = 0;
+    std::erase_if(senders_, [](const auto& entry) { return entry.second.sender->has_ended(); });
+    MJ_TRY(batch, loop_.run_round(settings_.concurrency * 4,
+                                  [this](const OutboxEntry& entry) { return send_delay_ms(entry); }));
+    bool any_sent = batch.requests.empty();
+    for (OutboundRequest& request : batch.requests) {
+      MJ_TRY(is_sent, send(request));
+      any_sent = any_sent || is_sent;
     }
-    return any_goes ? found.next_ms : std::max(found.next_ms, kAllPutBackAgainMs);
+    return any_sent ? batch.next_ms : std::max(batch.next_ms, kNothingSentDelayMs);
   }
-  // Returns false if the parcel was returned unsent.
-  Result<bool> send(OutboundRequest& parcel) {
-    const auto sender = strands_.find(host_of_address(parcel.address));
-    const bool goes = sender != strands_.end() && sender->second.sender->take(parcel);
-    if (!goes) MJ_CHECK(rounds_.requeue_unsent(parcel, kNoSpaceMs));
-    return goes;
+  // Returns false if the request was returned unsent.
+  Result<bool> send(OutboundRequest& request) {
+    const auto sender = senders_.find(host_of_address(request.address));
+    const bool is_sent = sender != senders_.end() && sender->second.sender->enqueue(request);
+    if (!is_sent) MJ_CHECK(loop_.requeue_unsent(request, kNoSenderDelayMs));
+    return is_sent;
   }
 
   struct SenderEntry {
     std::unique_ptr<AddressSender> sender;
     std::string signer;        // signer of the message whose answer opened the thread; empty for other requests
-    std::size_t promised = 0;  // parcels of this round
-    bool idle() const { return promised == 0 && sender->idle(); }
+    std::size_t reserved = 0;  // requests of this round
+    bool is_idle() const { return reserved == 0 && sender->is_idle(); }
   };
 
-  void remember_unavailable_addresses() {
-    if (unavailable_.size() > kMaxUnavailableAddresses) unavailable_.clear();
-    for (const auto& [name, each] : strands_) {
-      if (!each.sender->idle()) continue;
-      if (each.sender->is_unavailable_now()) {
+  void update_unavailable_hosts() {
+    if (unavailable_.size() > kMaxUnavailableHosts) unavailable_.clear();
+    for (const auto& [name, entry] : senders_) {
+      if (!entry.sender->is_idle()) continue;
+      if (entry.sender->is_host_unavailable()) {
         unavailable_.insert(name);
-      } else if (each.sender->was_answered()) {
+      } else if (entry.sender->is_host_answering()) {
         unavailable_.erase(name);
       }
     }
   }
   // Implements MessageLoop::SendDelay. Hosts that did not answer last time share a quarter of the sender threads. The
   // answers to one signer also get at most a quarter. One thread is reserved for this host.
-  std::uint64_t room_of(const OutboxEntry& entry) {
+  std::uint64_t send_delay_ms(const OutboxEntry& entry) {
     const std::string name = host_of_address(field_of(entry.mark, "address"));
-    auto found = strands_.find(name);
-    if (found == strands_.end() || found->second.idle()) {
+    auto position = senders_.find(name);
+    if (position == senders_.end() || position->second.is_idle()) {
       const bool is_answer = entry.kind == "answer" || entry.kind == "logs";
       const std::string signer(is_answer ? field_of(entry.mark, "signer") : "");
-      if (const std::uint64_t pause_ms = name.empty() ? 0 : pause_of(name, signer); pause_ms > 0) return pause_ms;
-      if (found == strands_.end()) {
-        if (!name.empty() && !make_place()) return kNoSpaceMs;
-        auto sender = new_strand();
-        log_threads_(sender ? nullptr : &sender.error());
-        if (!sender) return kNoSpaceMs;
-        found = strands_.emplace(name, SenderEntry{std::move(*sender), "", 0}).first;
+      if (const std::uint64_t pause_ms = name.empty() ? 0 : limit_delay_ms(name, signer); pause_ms > 0) return pause_ms;
+      if (position == senders_.end()) {
+        if (!name.empty() && !free_sender()) return kNoSenderDelayMs;
+        auto new_sender = start_sender();
+        log_threads_(new_sender ? nullptr : &new_sender.error());
+        if (!new_sender) return kNoSenderDelayMs;
+        position = senders_.emplace(name, SenderEntry{std::move(*new_sender), "", 0}).first;
       }
-      found->second.signer = signer;
+      position->second.signer = signer;
     }
-    SenderEntry& sender = found->second;
-    if (!sender.sender->has_room(sender.promised))
-      return sender.sender->is_unavailable_now() ? kNoSpaceUnavailableMs : kNoSpaceMs;
-    ++sender.promised;
+    SenderEntry& sender = position->second;
+    if (!sender.sender->has_capacity(sender.reserved))
+      return sender.sender->is_host_unavailable() ? kUnavailableHostDelayMs : kNoSenderDelayMs;
+    ++sender.reserved;
     return 0;
   }
-  std::uint64_t pause_of(const std::string& name, const std::string& signer) const {
+  std::uint64_t limit_delay_ms(const std::string& name, const std::string& signer) const {
     const std::size_t quarter = std::max(1U, settings_.concurrency / 4);
-    std::size_t away = 0, of_signer = 0;
-    for (const auto& [other, each] : strands_) {
-      if (each.idle()) continue;
-      away += unavailable_.contains(other) ? 1 : 0;
-      of_signer += !signer.empty() && each.signer == signer ? 1 : 0;
+    std::size_t unavailable_count = 0, signer_count = 0;
+    for (const auto& [other, entry] : senders_) {
+      if (entry.is_idle()) continue;
+      unavailable_count += unavailable_.contains(other) ? 1 : 0;
+      signer_count += !signer.empty() && entry.signer == signer ? 1 : 0;
     }
-    if (unavailable_.contains(name) && away >= quarter) return kNoSpaceUnavailableMs;
-    return of_signer >= quarter ? kTooManyMs : 0;
+    if (unavailable_.contains(name) && unavailable_count >= quarter) return kUnavailableHostDelayMs;
+    return signer_count >= quarter ? kSignerLimitDelayMs : 0;
   }
-  // Ends an idle sender thread to make room for another host. Hosts that do not answer lose their thread between
-  // attempts.
-  bool make_place() {
-    const std::size_t others = strands_.size() - strands_.count("");
-    if (others + 1 < std::max(2U, settings_.concurrency)) return true;
-    const auto idle = std::find_if(strands_.begin(), strands_.end(),
-                                   [](const auto& each) { return !each.first.empty() && each.second.idle(); });
-    if (idle == strands_.end()) return false;
-    if (idle->second.sender->is_unavailable_now()) unavailable_.insert(idle->first);
-    strands_.erase(idle);
+  // Ends an idle sender thread if the limit of threads is reached. Returns whether another thread may be started. Hosts
+  // that do not answer lose their thread between attempts.
+  bool free_sender() {
+    const std::size_t remote_senders = senders_.size() - senders_.count("");
+    if (remote_senders + 1 < std::max(2U, settings_.concurrency)) return true;
+    const auto idle_sender = std::find_if(senders_.begin(), senders_.end(), [](const auto& entry) {
+      return !entry.first.empty() && entry.second.is_idle();
+    });
+    if (idle_sender == senders_.end()) return false;
+    if (idle_sender->second.sender->is_host_unavailable()) unavailable_.insert(idle_sender->first);
+    senders_.erase(idle_sender);
     return true;
   }
-  // Error: the host is out of threads. The parcel waits until a thread can be created.
-  Result<std::unique_ptr<AddressSender>> new_strand() {
-    auto sender = std::make_unique<AddressSender>(settings_.transports(), [this](SendResult each) {
-      carried_.post(std::move(each));
+  // Error: the host is out of threads. The request waits until a thread can be created.
+  Result<std::unique_ptr<AddressSender>> start_sender() {
+    auto sender = std::make_unique<AddressSender>(settings_.transports(), [this](SendResult result) {
+      results_.post(std::move(result));
       wake();
     });
     MJ_CHECK(sender->begin());
@@ -256,9 +260,9 @@ class SupervisorImpl final : public Supervisor, public ContextLoopBase {
   SupervisorSettings settings_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<FlowStore> flows_;
-  MessageLoop rounds_;
-  Mailbox<SendResult> carried_;
-  std::map<std::string, SenderEntry> strands_;  // by host_of_address(); one per host for all paths
+  MessageLoop loop_;
+  Mailbox<SendResult> results_;
+  std::map<std::string, SenderEntry> senders_;  // by host_of_address(); one per host for all paths
   std::set<std::string> unavailable_;           // hosts that did not answer the last request
   LogOnce log_once_, log_threads_;
   LoopThread<SupervisorImpl> thread_{*this};  // Last member: the thread uses all members above.
@@ -270,11 +274,11 @@ Result<std::unique_ptr<Supervisor>> Supervisor::start(StoreFactory& stores, cons
                                                       SupervisorSettings settings) {
   MJ_TRY(store, stores.open());
   MJ_TRY(flows, stores.open_flows());
-  MJ_TRY(waiter, stores.open_waiter({{settings.messages.context, kOutgoing}}, kMailChannel));
-  auto made = std::make_unique<SupervisorImpl>(std::move(store), std::move(flows), std::move(waiter), clock,
-                                               std::move(settings));
-  MJ_CHECK(made->started());
-  return made;
+  MJ_TRY(waiter, stores.open_waiter({{settings.messages.context, kOutgoingList}}, kMailChannel));
+  auto supervisor = std::make_unique<SupervisorImpl>(std::move(store), std::move(flows), std::move(waiter), clock,
+                                                     std::move(settings));
+  MJ_CHECK(supervisor->started());
+  return supervisor;
 }
 
 }  // namespace mycojobs

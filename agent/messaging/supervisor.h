@@ -21,8 +21,10 @@ struct SupervisorSettings {
 class Supervisor {
  public:
   static Result<std::unique_ptr<Supervisor>> start(StoreFactory&, const Clock&, SupervisorSettings);
-  virtual void ask_to_stop() = 0;
-  virtual ~Supervisor() = default;  // The next supervisor repeats unfinished requests.
+  // Makes the thread end soon, without waiting for it. Thread-safe.
+  virtual void request_stop() = 0;
+  // Stops all threads. The next supervisor repeats unfinished requests.
+  virtual ~Supervisor() = default;
 };
 
 }  // namespace mycojobs

@@ -19,8 +19,8 @@ bool has_control_characters(std::string_view name) {
   // The control characters U+0080 to U+009F have two bytes in UTF-8: C2 80 to C2 9F.
   for (std::size_t i = 0; i < name.size(); ++i) {
     const auto byte = static_cast<unsigned char>(name[i]);
-    const bool second_half = byte == 0xC2 && static_cast<unsigned char>(name[i + 1]) < 0xA0;
-    if (byte < ' ' || byte == 0x7f || second_half) return true;
+    const bool is_c1_control = byte == 0xC2 && static_cast<unsigned char>(name[i + 1]) < 0xA0;
+    if (byte < ' ' || byte == 0x7f || is_c1_control) return true;
   }
   return false;
 }
@@ -36,14 +36,14 @@ std::string problem_with_artifact_name(std::string_view name) {
     return "its name has " + std::to_string(name.size()) + " bytes, over 512: give a shorter one";
   if (!is_utf8(name) || has_control_characters(name))
     return "its name is not UTF-8 without control characters: rename the file";
-  for (std::size_t from = 0; from <= name.size();) {
-    const std::size_t end = std::min(name.find('/', from), name.size());
-    const std::string_view part = name.substr(from, end - from);
+  for (std::size_t start = 0; start <= name.size();) {
+    const std::size_t end = std::min(name.find('/', start), name.size());
+    const std::string_view part = name.substr(start, end - start);
     if (part.empty() || part == "." || part == "..")
       return "its name is not a path below the artifacts folder, since it contains \"..\" or an empty part: rename the "
              "file";
     if (part.size() > kMaxPartBytes) return "a part of its name has over 255 bytes: give a shorter one";
-    from = end + 1;
+    start = end + 1;
   }
   const auto folders = std::count(name.begin(), name.end(), '/');
   if (folders > kMaxArtifactFolders)
@@ -55,23 +55,23 @@ std::vector<ListedArtifact> read_artifact_list(const std::string& text) {
   std::vector<ListedArtifact> out;
   const auto values = parse_json(text.empty() ? "{}" : text);
   if (!values || !values->is_object()) return out;
-  for (const auto& [name, about] : values->items()) {
-    const bool known = about.is_object() && about.contains("sha256") && about["sha256"].is_string() &&
-                       about.contains("bytes") && about["bytes"].is_number_unsigned();
-    if (!known) continue;
-    const auto sha256 = about["sha256"].get<std::string>();
-    const auto executable = about.find("executable");
+  for (const auto& [name, properties] : values->items()) {
+    const bool is_valid = properties.is_object() && properties.contains("sha256") && properties["sha256"].is_string() &&
+                          properties.contains("bytes") && properties["bytes"].is_number_unsigned();
+    if (!is_valid) continue;
+    const auto sha256 = properties["sha256"].get<std::string>();
+    const auto executable = properties.find("executable");
     if (is_hex(sha256, 64) && is_artifact_name(name))
-      out.push_back(
-          {name, sha256, about["bytes"].get<std::uint64_t>(), executable != about.end() && *executable == true});
+      out.push_back({name, sha256, properties["bytes"].get<std::uint64_t>(),
+                     executable != properties.end() && *executable == true});
   }
   return out;
 }
 
 void DroppedArtifacts::add(DroppedArtifact dropped) {
   const bool loses_data = row_of(dropped.reason).loses_data;
-  const std::size_t same = loses_data ? losing_data_ : all_.size() - losing_data_;
-  if (same >= kMax) return;
+  const std::size_t kind_count = loses_data ? losing_data_ : all_.size() - losing_data_;
+  if (kind_count >= kMax) return;
   losing_data_ += loses_data ? 1 : 0;
   all_.push_back(std::move(dropped));
 }
@@ -79,10 +79,10 @@ void DroppedArtifacts::add(DroppedArtifact dropped) {
 std::string dropped_json(const std::vector<DroppedArtifact>& dropped, bool optional) {
   if (dropped.empty()) return {};
   json list = json::array();
-  for (const DroppedArtifact& each : dropped) {
-    const DropReasonRow& row = row_of(each.reason);
-    json entry = {{"name", to_utf8(each.name)}, {"reason", row.word}};
-    if (each.limit != 0) entry["limit"] = each.limit;
+  for (const DroppedArtifact& artifact : dropped) {
+    const DropReasonRow& row = row_of(artifact.reason);
+    json entry = {{"name", to_utf8(artifact.name)}, {"reason", row.word}};
+    if (artifact.limit != 0) entry["limit"] = artifact.limit;
     if (!row.setting.empty()) entry["setting"] = row.setting;
     if (optional || !row.loses_data) entry["optional"] = true;
     list.push_back(std::move(entry));
@@ -92,28 +92,28 @@ std::string dropped_json(const std::vector<DroppedArtifact>& dropped, bool optio
 
 namespace {
 
-std::string dropped_line(const json& entry) {
-  const auto text = [&entry](const char* name) {
-    const auto found = entry.find(name);
-    return found != entry.end() && found->is_string() ? found->get<std::string>() : std::string();
+std::string format_dropped_artifact(const json& entry) {
+  const auto get_text = [&entry](const char* name) {
+    const auto field = entry.find(name);
+    return field != entry.end() && field->is_string() ? field->get<std::string>() : std::string();
   };
-  const std::string reason = text("reason"), setting = text("setting"), name = text("name");
-  const auto row =
-      std::find_if(kDropReasons.begin(), kDropReasons.end(), [&](const auto& each) { return each.word == reason; });
-  std::string why(row != kDropReasons.end() ? row->meaning : reason);
+  const std::string reason = get_text("reason"), setting = get_text("setting"), name = get_text("name");
+  const auto row = std::find_if(kDropReasons.begin(), kDropReasons.end(),
+                                [&](const auto& candidate) { return candidate.word == reason; });
+  std::string explanation(row != kDropReasons.end() ? row->meaning : reason);
   const auto limit = entry.find("limit");
-  if (const std::size_t at = why.find("{}"); at != std::string::npos)
-    why.replace(at, 2, limit != entry.end() && limit->is_number_unsigned() ? dump_json(*limit) : "?");
-  return (name.empty() ? "the artifacts folder" : name) + ": not kept: " + why +
+  if (const std::size_t placeholder = explanation.find("{}"); placeholder != std::string::npos)
+    explanation.replace(placeholder, 2, limit != entry.end() && limit->is_number_unsigned() ? dump_json(*limit) : "?");
+  return (name.empty() ? "the artifacts folder" : name) + ": not kept: " + explanation +
          (setting.empty() ? "" : " (setting " + setting + ")");
 }
 
-std::vector<json> dropped_entries(const std::string& text) {
+std::vector<json> parse_dropped_entries(const std::string& text) {
   std::vector<json> entries;
   const auto list = parse_json(text.empty() ? "[]" : text);
   if (!list || !list->is_array()) return entries;
   std::copy_if(list->begin(), list->end(), std::back_inserter(entries),
-               [](const json& each) { return each.is_object(); });
+               [](const json& entry) { return entry.is_object(); });
   return entries;
 }
 
@@ -121,25 +121,25 @@ std::vector<json> dropped_entries(const std::string& text) {
 
 std::vector<std::string> dropped_lines(const std::string& text) {
   std::vector<std::string> lines;
-  for (const json& entry : dropped_entries(text)) lines.push_back(dropped_line(entry));
+  for (const json& entry : parse_dropped_entries(text)) lines.push_back(format_dropped_artifact(entry));
   return lines;
 }
 
 bool has_lost_artifacts(const std::string& text) {
-  const auto entries = dropped_entries(text);
+  const auto entries = parse_dropped_entries(text);
   return std::any_of(entries.begin(), entries.end(),
-                     [](const json& each) { return each.value("optional", json()) != true; });
+                     [](const json& entry) { return entry.value("optional", json()) != true; });
 }
 
 namespace {
 
-Result<RemoteInput> read_given_one(const std::string& key, const json& value) {
-  const std::string where = "given." + excerpt(key);
+Result<RemoteInput> parse_remote_input(const std::string& key, const json& value) {
+  const std::string field = "given." + excerpt(key);
   std::uint64_t id = 0;
   if (!parse_u64(key, id) || id == 0 || id > UINT32_MAX || !value.is_object())
-    return fail(Code::invalid, where + ": is not a job id");
+    return fail(Code::invalid, field + ": is not a job id");
   auto decoded = decode_json<Job>(value);
-  if (!decoded.ok()) return fail(Code::invalid, where + "." + join(decoded.problems));
+  if (!decoded.ok()) return fail(Code::invalid, field + "." + join(decoded.problems));
   Job& job = decoded.record;
   return RemoteInput{static_cast<Id>(id), std::move(job.name), std::move(job.result), std::move(job.result_json),
                      std::move(job.artifacts)};
@@ -150,25 +150,25 @@ Result<RemoteInput> read_given_one(const std::string& key, const json& value) {
 Result<std::vector<RemoteInput>> parse_remote_inputs(const std::string& text) {
   std::vector<RemoteInput> out;
   if (text.empty()) return out;
-  const auto all = parse_json(text);
-  if (!all || !all->is_object()) return fail(Code::invalid, "given: is not a JSON object");
-  for (const auto& [key, value] : all->items()) {
-    MJ_TRY(one, read_given_one(key, value));
-    out.push_back(std::move(one));
+  const auto inputs = parse_json(text);
+  if (!inputs || !inputs->is_object()) return fail(Code::invalid, "given: is not a JSON object");
+  for (const auto& [key, value] : inputs->items()) {
+    MJ_TRY(input, parse_remote_input(key, value));
+    out.push_back(std::move(input));
   }
   return out;
 }
 
-std::string remote_inputs_to_json(const std::vector<RemoteInput>& all) {
-  if (all.empty()) return {};
+std::string remote_inputs_to_json(const std::vector<RemoteInput>& inputs) {
+  if (inputs.empty()) return {};
   json out = json::object();
-  for (const RemoteInput& each : all) {
-    json& one = out[std::to_string(each.id)] = json::object();
-    if (!each.name.empty()) one["name"] = each.name;
-    if (!each.result.empty()) one["result"] = each.result;
-    if (!each.result_json.empty()) one["result_json"] = each.result_json;
-    const auto artifacts = parse_json(each.artifacts.empty() ? "{}" : each.artifacts);
-    if (artifacts && artifacts->is_object() && !artifacts->empty()) one["artifacts"] = *artifacts;
+  for (const RemoteInput& input : inputs) {
+    json& entry = out[std::to_string(input.id)] = json::object();
+    if (!input.name.empty()) entry["name"] = input.name;
+    if (!input.result.empty()) entry["result"] = input.result;
+    if (!input.result_json.empty()) entry["result_json"] = input.result_json;
+    const auto artifacts = parse_json(input.artifacts.empty() ? "{}" : input.artifacts);
+    if (artifacts && artifacts->is_object() && !artifacts->empty()) entry["artifacts"] = *artifacts;
   }
   return dump_json(out);
 }

@@ -12,10 +12,7 @@
 
 #include "base/parse.h"
 #include "model/enums.h"
-#include "model/notify_targets.h"
-#include "model/policy_json.h"
 #include "model/record_fields.h"
-#include "model/trace_context.h"
 #include "text/json.h"
 #include "text/json_writer.h"
 #include "text/utf8.h"
@@ -28,24 +25,21 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int32_t kMaxPriority = 100;  // and its negative is the minimum
-std::string priority_range() { return std::to_string(-kMaxPriority) + " to " + std::to_string(kMaxPriority); }
-
-// The position in a record, for messages: "job[0].timeout". The text is built from the enclosing sites only when a
+// The position in a record, for messages: "job[0].timeout". The text is built from the enclosing paths only when a
 // value is rejected. The list of problems is bounded, so hostile input cannot make it long.
 struct FieldPath {
   enum class ValueShape { field, item, key };
   std::vector<FieldProblem>& problems;
   std::string_view name;  // name of a field or a key; empty for the record itself
-  ValueShape is = ValueShape::field;
+  ValueShape shape = ValueShape::field;
   std::size_t index = 0;  // for an item
-  const FieldPath* above = nullptr;
+  const FieldPath* parent = nullptr;
 
-  bool refuse(std::string_view value, std::string_view expected) const {
-    return refuse(excerpt(value) + " is not " + std::string(expected));
+  bool add_problem(std::string_view value, std::string_view expected) const {
+    return add_problem(excerpt(value) + " is not " + std::string(expected));
   }
-  bool refuse(const std::string& message) const {
-    if (problems.size() >= 16) return false;
+  bool add_problem(const std::string& message) const {
+    if (problems.size() >= kMaxFieldProblems) return false;
     std::string field = path();
     std::string line = field + ": " + message;
     problems.push_back({std::move(field), std::move(line)});
@@ -53,19 +47,19 @@ struct FieldPath {
   }
   // For ids, 0 means "none", so the message does not offer 0 as a value.
   bool holds_ids() const {
-    if (is == ValueShape::item && above != nullptr) return above->holds_ids();
+    if (shape == ValueShape::item && parent != nullptr) return parent->holds_ids();
     return name == "id" || name.ends_with("_id") || name == "dependends";
   }
-  FieldPath at(std::size_t item) const { return {problems, {}, ValueShape::item, item, this}; }
-  FieldPath at(std::string_view key) const { return {problems, key, ValueShape::key, 0, this}; }
-  FieldPath in(std::string_view field) const { return {problems, field, ValueShape::field, 0, this}; }
+  FieldPath item_path(std::size_t item) const { return {problems, {}, ValueShape::item, item, this}; }
+  FieldPath key_path(std::string_view key) const { return {problems, key, ValueShape::key, 0, this}; }
+  FieldPath field_path(std::string_view field) const { return {problems, field, ValueShape::field, 0, this}; }
 
  private:
   std::string path() const {
-    const std::string before = above != nullptr ? above->path() : "";
-    if (is == ValueShape::item) return before + '[' + std::to_string(index) + ']';
-    if (is == ValueShape::key) return before + '[' + excerpt(name) + ']';
-    return (before.empty() ? "" : before + '.') + std::string(name);
+    const std::string prefix = parent != nullptr ? parent->path() : "";
+    if (shape == ValueShape::item) return prefix + '[' + std::to_string(index) + ']';
+    if (shape == ValueShape::key) return prefix + '[' + excerpt(name) + ']';
+    return (prefix.empty() ? "" : prefix + '.') + std::string(name);
   }
 };
 
@@ -79,19 +73,20 @@ concept Plain = requires {
 
 // Returns false if the value was rejected; the reason is then recorded and `out` is unchanged.
 template <class T>
-bool read_text(std::string_view text, T& out, const FieldPath& site);
+bool read_text(std::string_view text, T& out, const FieldPath& path);
 
 template <class T>
-bool read_json(const json& value, T& out, const FieldPath& site);
+bool read_json(const json& value, T& out, const FieldPath& path);
 
 template <std::unsigned_integral T>
 struct Value<T> {
-  static bool from_text(std::string_view text, T& out, const FieldPath& site, int min = 0) {
+  static bool from_text(std::string_view text, T& out, const FieldPath& path, int min = 0) {
     static constexpr std::uint64_t kMaxValue = std::numeric_limits<T>::max();
     std::uint64_t number = 0;
     if (!parse_u64(text, number) || number > kMaxValue) {
-      const int from = site.holds_ids() ? 1 : min;
-      return site.refuse(text, "a whole number from " + std::to_string(from) + " to " + std::to_string(kMaxValue));
+      const int lowest = path.holds_ids() ? 1 : min;
+      return path.add_problem(text,
+                              "a whole number from " + std::to_string(lowest) + " to " + std::to_string(kMaxValue));
     }
     out = static_cast<T>(number);
     return true;
@@ -104,11 +99,12 @@ struct Value<T> {
 // A priority is the only field with a sign. validate() rejects a value out of range.
 template <>
 struct Value<std::int32_t> {
-  static bool from_text(std::string_view text, std::int32_t& out, const FieldPath& site) {
+  static bool from_text(std::string_view text, std::int32_t& out, const FieldPath& path) {
     const bool negative = text.starts_with('-');
     std::uint64_t number = 0;
     if (!parse_u64(text.substr(negative ? 1 : 0), number) || number > 2147483647U) {
-      return site.refuse(text, "a whole number from " + priority_range());
+      return path.add_problem(
+          text, "a whole number from " + std::to_string(-kMaxPriority) + " to " + std::to_string(kMaxPriority));
     }
     out = static_cast<std::int32_t>(negative ? -static_cast<std::int64_t>(number) : static_cast<std::int64_t>(number));
     return true;
@@ -120,8 +116,8 @@ struct Value<std::int32_t> {
 
 template <>
 struct Value<bool> {
-  static bool from_text(std::string_view text, bool& out, const FieldPath& site) {
-    if (text != "true" && text != "false") return site.refuse(text, "true or false");
+  static bool from_text(std::string_view text, bool& out, const FieldPath& path) {
+    if (text != "true" && text != "false") return path.add_problem(text, "true or false");
     out = text == "true";
     return true;
   }
@@ -144,14 +140,14 @@ struct Value<std::string> {
 template <class T>
 requires std::is_enum_v<T>
 struct Value<T> {
-  static bool from_text(std::string_view text, T& out, const FieldPath& site) {
+  static bool from_text(std::string_view text, T& out, const FieldPath& path) {
     if (auto value = parse<T>(text)) {
       out = *value;
       return true;
     }
-    std::string known;
-    for (auto each : words<T>()) known += (known.empty() ? "one of " : ", ") + std::string(each);
-    return site.refuse(text, known);
+    std::string names;
+    for (auto name : words<T>()) names += (names.empty() ? "one of " : ", ") + std::string(name);
+    return path.add_problem(text, names);
   }
   static std::string to_text(T value) { return std::string(to_string(value)); }
   static json to_json(T value) { return to_string(value); }
@@ -161,13 +157,13 @@ struct Value<T> {
 // An optional number may be absent but must not be 0 (Job::timeout; see validate()).
 template <Plain T>
 struct Value<std::optional<T>> {
-  static bool from_text(std::string_view text, std::optional<T>& out, const FieldPath& site) {
+  static bool from_text(std::string_view text, std::optional<T>& out, const FieldPath& path) {
     T value{};
     bool read = false;
     if constexpr (std::unsigned_integral<T>) {
-      read = Value<T>::from_text(text, value, site, 1);
+      read = Value<T>::from_text(text, value, path, 1);
     } else {
-      read = Value<T>::from_text(text, value, site);
+      read = Value<T>::from_text(text, value, path);
     }
     if (read) out = value;
     return read;
@@ -179,9 +175,9 @@ struct Value<std::optional<T>> {
 
 template <class T>
 struct Value<std::optional<T>> {
-  static bool from_json(const json& value, std::optional<T>& out, const FieldPath& site) {
+  static bool from_json(const json& value, std::optional<T>& out, const FieldPath& path) {
     T inner;
-    if (!read_json(value, inner, site)) return false;
+    if (!read_json(value, inner, path)) return false;
     out = std::move(inner);
     return true;
   }
@@ -192,18 +188,18 @@ struct Value<std::optional<T>> {
 template <class T>
 struct Value<std::vector<T>> {
   // Some clients write an empty list as {}, because Lua and PHP cannot tell them apart.
-  static bool from_json(const json& value, std::vector<T>& out, const FieldPath& site) {
+  static bool from_json(const json& value, std::vector<T>& out, const FieldPath& path) {
     if (value.is_object() && value.empty()) {
       out.clear();
       return true;
     }
-    if (!value.is_array()) return site.refuse(dump_json(value), "a list");
+    if (!value.is_array()) return path.add_problem(dump_json(value), "a list");
     std::vector<T> items;
     items.reserve(value.size());
     for (const auto& item : value) {
-      if (item.is_null()) return site.at(items.size()).refuse("is null");
+      if (item.is_null()) return path.item_path(items.size()).add_problem("is null");
       T inner{};
-      if (!read_json(item, inner, site.at(items.size()))) return false;
+      if (!read_json(item, inner, path.item_path(items.size()))) return false;
       items.push_back(std::move(inner));
     }
     out = std::move(items);
@@ -225,16 +221,16 @@ struct Value<std::vector<T>> {
 
 template <>
 struct Value<TextMap> {
-  static bool from_json(const json& value, TextMap& out, const FieldPath& site) {
+  static bool from_json(const json& value, TextMap& out, const FieldPath& path) {
     if (value.is_array() && value.empty()) {
       out.clear();
       return true;
     }
-    if (!value.is_object()) return site.refuse(dump_json(value), "a map");
+    if (!value.is_object()) return path.add_problem(dump_json(value), "a map");
     TextMap items;
     for (const auto& [key, item] : value.items()) {
-      const FieldPath entry = site.at(std::string_view(key));
-      if (item.is_null()) return entry.refuse("is null");
+      const FieldPath entry = path.key_path(std::string_view(key));
+      if (item.is_null()) return entry.add_problem("is null");
       if (!read_json(item, items[key], entry)) return false;
     }
     out = std::move(items);
@@ -249,31 +245,31 @@ struct Value<TextMap> {
 };
 
 template <class T>
-bool read_text(std::string_view text, T& out, const FieldPath& site) {
+bool read_text(std::string_view text, T& out, const FieldPath& path) {
   if (text.empty()) return true;  // absent and empty are equivalent
   if constexpr (Plain<T>) {
-    return Value<T>::from_text(text, out, site);
+    return Value<T>::from_text(text, out, path);
   } else {
     auto parsed = parse_json(text);
-    if (!parsed) return site.refuse(parsed.error().message);
-    if (parsed->is_string()) return site.refuse(text, "a list or a map");
-    return Value<T>::from_json(*parsed, out, site);
+    if (!parsed) return path.add_problem(parsed.error().message);
+    if (parsed->is_string()) return path.add_problem(text, "a list or a map");
+    return Value<T>::from_json(*parsed, out, path);
   }
 }
 
 template <class T>
-bool read_json(const json& value, T& out, const FieldPath& site) {
+bool read_json(const json& value, T& out, const FieldPath& path) {
   if (value.is_null()) return true;
   const auto* text = value.get_ptr<const std::string*>();
   if constexpr (Plain<T>) {
-    if (value.is_structured()) return site.refuse(dump_json(value), "a single value");
+    if (value.is_structured()) return path.add_problem(dump_json(value), "a single value");
     if constexpr (std::is_same_v<T, std::string>) {
-      return Value<T>::from_text(text ? *text : dump_json(value), out, site);
+      return Value<T>::from_text(text ? *text : dump_json(value), out, path);
     } else {
-      return read_text(text ? *text : dump_json(value), out, site);  // 5 and "5" are equivalent
+      return read_text(text ? *text : dump_json(value), out, path);  // 5 and "5" are equivalent
     }
   } else {
-    return text ? read_text(*text, out, site) : Value<T>::from_json(value, out, site);
+    return text ? read_text(*text, out, path) : Value<T>::from_json(value, out, path);
   }
 }
 
@@ -281,59 +277,59 @@ bool read_json(const json& value, T& out, const FieldPath& site) {
 namespace {
 
 template <class R>
-std::string_view field_name(std::string_view name) {
-  for (const auto& [alias, real] : kAliases<R>) {
-    if (name == alias) return real;
+std::string_view resolve_alias(std::string_view name) {
+  for (const auto& [alias, canonical_name] : kAliases<R>) {
+    if (name == alias) return canonical_name;
   }
   return name;
 }
 
 // Returns another name before `key` under which the object has the same field, or an empty text.
 template <class R>
-std::string_view other_name(const json& object, std::string_view name, std::string_view key) {
+std::string_view find_duplicate_name(const json& object, std::string_view name, std::string_view key) {
   if (name != key && object.contains(name)) return name;
-  for (const auto& [alias, real] : kAliases<R>) {
+  for (const auto& [alias, canonical_name] : kAliases<R>) {
     if (alias == key) break;
-    if (real == name && name != key && object.contains(alias)) return alias;
+    if (canonical_name == name && name != key && object.contains(alias)) return alias;
   }
   return {};
 }
 
-// Calls see(member, style) for the field of that name. Returns false if there is no such field.
-template <class R, class See>
-bool with_field(R& record, std::string_view name, See see) {
-  bool found = false;
-  visit(record, [&](std::string_view each, auto& member, Style style = Style::plain) {
-    if (found || each != name) return;
-    found = true;
-    see(member, style);
+// Calls visitor(member, style) for the field of that name. Returns false if there is no such field.
+template <class R, class Visitor>
+bool visit_field(R& record, std::string_view name, Visitor visitor) {
+  bool has_found = false;
+  visit(record, [&](std::string_view field_name, auto& member, Style style = Style::plain) {
+    if (has_found || field_name != name) return;
+    has_found = true;
+    visitor(member, style);
   });
-  return found;
+  return has_found;
 }
 
 template <class R>
-void keep_unknown(R& record, std::string_view name, std::string text) {
+void add_unknown_field(R& record, std::string_view name, std::string text) {
   if constexpr (requires { record.unknown; }) record.unknown.emplace_back(name, std::move(text));
 }
 
-std::string as_text(const json& value) {
+std::string json_to_text(const json& value) {
   const auto* text = value.get_ptr<const std::string*>();
   return text ? *text : dump_json(value);
 }
 
 template <class R>
-bool read_record(const json& object, R& record, const FieldPath& site) {
-  if (!object.is_object()) return site.refuse(dump_json(object), "an object");
+bool read_record(const json& object, R& record, const FieldPath& path) {
+  if (!object.is_object()) return path.add_problem(dump_json(object), "an object");
   for (const auto& item : object.items()) {  // no structured bindings: clang 14 cannot capture them in lambdas
     const std::string& key = item.key();
     const json& value = item.value();
-    const std::string_view name = field_name<R>(key);
-    const FieldPath field = site.in(name);
-    if (const auto other = other_name<R>(object, name, key); !other.empty()) {
-      field.refuse("is given twice, as " + std::string(other) + " and as " + key);
+    const std::string_view name = resolve_alias<R>(key);
+    const FieldPath field = path.field_path(name);
+    if (const auto duplicate = find_duplicate_name<R>(object, name, key); !duplicate.empty()) {
+      field.add_problem("is given twice, as " + std::string(duplicate) + " and as " + key);
       continue;
     }
-    const bool known = with_field(record, name, [&](auto& member, Style style) {
+    const bool is_known = visit_field(record, name, [&](auto& member, Style style) {
       if constexpr (std::is_same_v<std::decay_t<decltype(member)>, std::string>) {
         if (style != Style::plain && value.is_structured()) {
           member = dump_json(value);
@@ -342,7 +338,7 @@ bool read_record(const json& object, R& record, const FieldPath& site) {
       }
       read_json(value, member, field);
     });
-    if (!known && !value.is_null()) keep_unknown(record, key, as_text(value));
+    if (!is_known && !value.is_null()) add_unknown_field(record, key, json_to_text(value));
   }
   return true;
 }
@@ -350,7 +346,7 @@ bool read_record(const json& object, R& record, const FieldPath& site) {
 // Returns text that is an object (or a list, where the style allows it) as a structure. Any other text stays text, so
 // that no content is lost. Text that nests deeply stays text too: as part of another record it would exceed the depth
 // limit of readers.
-json structure_or_text(const std::string& text, Style style) {
+json text_to_json(const std::string& text, Style style) {
   constexpr std::size_t kMaxLevels = 32;
   if (nests_deeper_than(text, kMaxLevels)) return Value<std::string>::to_json(text);
   if (auto parsed = parse_json(text);
@@ -363,17 +359,17 @@ json structure_or_text(const std::string& text, Style style) {
 
 template <AnyRecord R>
 struct Value<R> {
-  static bool from_json(const json& value, R& out, const FieldPath& site) { return read_record(value, out, site); }
+  static bool from_json(const json& value, R& out, const FieldPath& path) { return read_record(value, out, path); }
 };
 
 namespace {
 
 template <class R>
 void read_entry(const std::pair<std::string, std::string>& entry, DecodeResult<R>& out) {
-  const FieldPath site{out.problems, entry.first};
-  const bool known = with_field(out.record, entry.first,
-                                [&](auto& member, Style) { read_text(std::string_view(entry.second), member, site); });
-  if (!known) keep_unknown(out.record, entry.first, entry.second);
+  const FieldPath path{out.problems, entry.first};
+  const bool is_known = visit_field(
+      out.record, entry.first, [&](auto& member, Style) { read_text(std::string_view(entry.second), member, path); });
+  if (!is_known) add_unknown_field(out.record, entry.first, entry.second);
 }
 
 }  // namespace
@@ -387,21 +383,21 @@ DecodeResult<R> decode(const Fields& hash) {
 
 namespace {
 
-bool all_utf8(const TextMap& map) {
+bool has_only_utf8(const TextMap& map) {
   return std::all_of(map.begin(), map.end(),
-                     [](const auto& each) { return is_utf8(each.first) && is_utf8(each.second); });
+                     [](const auto& entry) { return is_utf8(entry.first) && is_utf8(entry.second); });
 }
-bool all_utf8(const std::vector<std::string>& texts) {
-  return std::all_of(texts.begin(), texts.end(), [](const std::string& each) { return is_utf8(each); });
+bool has_only_utf8(const std::vector<std::string>& texts) {
+  return std::all_of(texts.begin(), texts.end(), [](const std::string& text) { return is_utf8(text); });
 }
-bool all_utf8(const std::vector<Id>&) { return true; }
+bool has_only_utf8(const std::vector<Id>&) { return true; }
 
 // Types with an append_json() overload are written without building a JSON tree.
 template <class T>
-std::string json_of(const T& value) {
-  if constexpr (requires { all_utf8(value); }) {
+std::string encode_json_value(const T& value) {
+  if constexpr (requires { has_only_utf8(value); }) {
     std::string out;
-    if (all_utf8(value)) return append_json(out, value), out;
+    if (has_only_utf8(value)) return append_json(out, value), out;
   }
   return dump_json(Value<T>::to_json(value));
 }
@@ -416,7 +412,7 @@ Fields encode(const R& record) {
     if constexpr (Plain<T>) {
       out.emplace_back(name, Value<T>::to_text(member));
     } else {
-      out.emplace_back(name, json_of(member));
+      out.emplace_back(name, encode_json_value(member));
     }
   });
   out.insert(out.end(), record.unknown.begin(), record.unknown.end());
@@ -436,7 +432,7 @@ json to_json(const R& record) {
   visit(record, [&]<class T>(std::string_view name, const T& member, Style style = Style::plain) {
     if (!kAllFields<R> && Value<T>::empty(member)) return;
     if constexpr (std::is_same_v<T, std::string>) {
-      out[name] = style != Style::plain ? structure_or_text(member, style) : Value<T>::to_json(member);
+      out[name] = style != Style::plain ? text_to_json(member, style) : Value<T>::to_json(member);
     } else {
       out[name] = Value<T>::to_json(member);
     }
@@ -469,8 +465,8 @@ MJ_JSON(Log);
 #undef MJ_JSON
 
 std::string_view field_of(const Fields& fields, std::string_view name) {
-  for (const auto& [each, value] : fields) {
-    if (each == name) return value;
+  for (const auto& [field_name, value] : fields) {
+    if (field_name == name) return value;
   }
   return {};
 }
@@ -478,111 +474,6 @@ std::string_view field_of(const Fields& fields, std::string_view name) {
 std::uint64_t number_of(const Fields& fields, std::string_view name) {
   std::uint64_t number = 0;
   return parse_u64(field_of(fields, name), number) ? number : 0;
-}
-
-namespace {
-
-constexpr std::size_t kMaxKeyBytes = 255;
-constexpr std::size_t kMaxDependends = 10000;
-constexpr std::size_t kMaxFindings = 16;  // further problems would not help the reader
-
-class FieldProblemList {
- public:
-  void add(std::string field, const std::string& message) {
-    if (problems_.size() >= kMaxFindings) return;
-    std::string line = field + ": " + message;
-    problems_.push_back({std::move(field), std::move(line)});
-  }
-  void need_id(std::string field, Id id) {
-    if (id == 0) add(std::move(field), "is missing or 0: give a whole number from 1 to 4294967295");
-  }
-  std::vector<FieldProblem> take() { return std::move(problems_); }
-
- private:
-  std::vector<FieldProblem> problems_;
-};
-
-void check_env(const TextMap& env, FieldProblemList& findings) {
-  for (const auto& [name, value] : env) {
-    if (name.empty()) {
-      findings.add("env_vars", "a name is empty");
-    } else if (name.find('=') != std::string::npos || name.find('\0') != std::string::npos) {
-      findings.add("env_vars", "the name " + excerpt(name) + " has '=' or NUL in it: rename the variable");
-    } else if (value.find('\0') != std::string::npos) {
-      findings.add("env_vars", "the value of " + excerpt(name) + " contains NUL: the system cannot pass it on");
-    }
-  }
-}
-
-void check_key(const char* field, const std::string& key, FieldProblemList& findings) {
-  if (key.size() > kMaxKeyBytes) {
-    findings.add(field, "is longer than " + std::to_string(kMaxKeyBytes) + " bytes: give a hash of it");
-  }
-}
-
-void check_script(const Job& job, FieldProblemList& findings) {
-  findings.need_id("id", job.id);
-  findings.need_id("caller_id", job.caller_id);
-  findings.need_id("context_id", job.context_id);
-  if (job.script.empty()) findings.add("script", "is missing or empty");
-  if (job.script_type.empty()) {
-    findings.add("script_type", "is missing: give the kind of script, such as python");
-  } else if (!is_script_type(job.script_type)) {
-    findings.add("script_type",
-                 excerpt(job.script_type) + " is not a script type: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
-  }
-  if (job.timeout == 0U) findings.add("timeout", "0 is not allowed: give 1 to 4294967295 seconds, or leave it out");
-  if (job.name.find('\0') != std::string::npos) findings.add("name", "contains NUL: rename the job");
-  check_env(job.env_vars, findings);
-}
-
-}  // namespace
-
-std::vector<FieldProblem> validate_script(const Job& job) {
-  FieldProblemList findings;
-  check_script(job, findings);
-  return findings.take();
-}
-
-std::vector<FieldProblem> validate(const Job& job) {
-  FieldProblemList findings;
-  check_script(job, findings);
-  if (job.dependends.size() > kMaxDependends) {
-    findings.add("dependends", std::to_string(job.dependends.size()) + " jobs are more than " +
-                                   std::to_string(kMaxDependends) + ": add a job in between that joins them");
-  }
-  // Reports only the first invalid id.
-  const auto odd =
-      std::find_if(job.dependends.begin(), job.dependends.end(), [&](Id id) { return id == 0 || id == job.id; });
-  if (odd != job.dependends.end() && *odd == 0) {
-    findings.add("dependends", "0 is not a job id");
-  } else if (odd != job.dependends.end()) {
-    findings.add("dependends", std::to_string(*odd) + " is the job itself");
-  }
-  if (job.priority < -kMaxPriority || job.priority > kMaxPriority) {
-    findings.add("priority", std::to_string(job.priority) + " is out of range: give " + priority_range());
-  }
-  check_key("idempotency_key", job.idempotency_key, findings);
-  check_key("concurrency_key", job.concurrency_key, findings);
-  if (job.concurrency_limit != 0 && job.concurrency_key.empty()) {
-    findings.add("concurrency_limit", "has no effect without a concurrency_key");
-  }
-  if (auto context = check_traceparent(job.traceparent); !context) findings.add("traceparent", context.error().message);
-  auto problems = findings.take();
-  for (FieldProblem& problem : read_notify(job.notify, "notify").problems) problems.push_back(std::move(problem));
-  for (FieldProblem& problem : read_policy(job.policy, "policy").problems) problems.push_back(std::move(problem));
-  if (problems.size() > kMaxFindings) problems.resize(kMaxFindings);
-  return problems;
-}
-
-std::string join(const std::vector<FieldProblem>& problems) {
-  std::string out;
-  for (std::size_t i = 0; i < std::min(problems.size(), kMaxFindings); ++i) {
-    if (!out.empty()) out += "; ";
-    out += problems[i].message;
-  }
-  if (problems.size() > kMaxFindings) out += "; and " + std::to_string(problems.size() - kMaxFindings) + " more";
-  return out;
 }
 
 }  // namespace mycojobs

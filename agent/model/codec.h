@@ -11,15 +11,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/field_problem.h"
 #include "model/records.h"
 #include "text/json.h"
 
 namespace mycojobs {
-
-struct FieldProblem {
-  std::string field;
-  std::string message;  // "timeout: -1 is not a whole number from 1 to 4294967295"
-};
 
 template <class Record>
 struct DecodeResult {
@@ -39,13 +35,7 @@ DecodeResult<R> decode_json(const nlohmann::json&);  // accepts typed values, an
 template <class R>
 nlohmann::json to_json(const R&);  // the same fields with types; bytes that are not UTF-8 become U+FFFD
 
-// Checks the rules beyond types that a job must meet before it may run, such as: ids above 0, script and script_type
-// present, timeout not 0, names in env_vars without '=' or NUL. Returns an empty list for a valid job.
-std::vector<FieldProblem> validate(const Job&);
-// Checks only the fields that a script host needs: ids, script, script_type, timeout, name, env_vars.
-std::vector<FieldProblem> validate_script(const Job&);
 std::string_view field_of(const Fields&, std::string_view name);  // empty if the field is absent
 std::uint64_t number_of(const Fields&, std::string_view name);    // 0 if the field is absent or not a whole number
-std::string join(const std::vector<FieldProblem>&);               // one line
 
 }  // namespace mycojobs

@@ -10,7 +10,7 @@ namespace mycojobs {
 
 namespace {
 
-// One table per enum, in the order of its values.
+// The names of the values of an enum, in the order of the values.
 template <class Enum>
 struct EnumNames;
 template <>
@@ -49,12 +49,12 @@ struct EnumNames<LogStream> {
 };
 
 template <class Enum>
-std::string_view word_of(Enum value) {
+std::string_view enum_name(Enum value) {
   const auto index = static_cast<std::size_t>(value);
   return index < EnumNames<Enum>::kTable.size() ? EnumNames<Enum>::kTable[index] : std::string_view("?");
 }
 
-std::string key_of(std::string_view prefix, Id id) { return std::string(prefix) + ':' + std::to_string(id); }
+std::string format_key(std::string_view prefix, Id id) { return std::string(prefix) + ':' + std::to_string(id); }
 
 }  // namespace
 
@@ -64,16 +64,16 @@ std::span<const std::string_view> words() {
 }
 
 template <class Enum>
-std::optional<Enum> parse(std::string_view word) {
+std::optional<Enum> parse(std::string_view name) {
   const auto& table = EnumNames<Enum>::kTable;
-  const auto found = std::find(table.begin(), table.end(), word);
-  if (found == table.end()) return std::nullopt;
-  return static_cast<Enum>(found - table.begin());
+  const auto match = std::find(table.begin(), table.end(), name);
+  if (match == table.end()) return std::nullopt;
+  return static_cast<Enum>(match - table.begin());
 }
 
-#define MJ_ENUM(Enum)                                               \
-  std::string_view to_string(Enum value) { return word_of(value); } \
-  template std::span<const std::string_view> words<Enum>();         \
+#define MJ_ENUM(Enum)                                                 \
+  std::string_view to_string(Enum value) { return enum_name(value); } \
+  template std::span<const std::string_view> words<Enum>();           \
   template std::optional<Enum> parse<Enum>(std::string_view)
 MJ_ENUM(FlowStatus);
 MJ_ENUM(JobStatus);
@@ -86,19 +86,21 @@ MJ_ENUM(LogStream);
 #undef MJ_ENUM
 
 bool is_script_type(std::string_view name) {
-  const auto lower = [](char c) { return c >= 'a' && c <= 'z'; };
-  const auto allowed = [&](char c) { return lower(c) || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
-  return !name.empty() && name.size() <= 32 && lower(name[0]) && std::all_of(name.begin(), name.end(), allowed);
+  const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
+  const auto is_allowed = [&](char c) { return is_lower(c) || (c >= '0' && c <= '9') || c == '_' || c == '-'; };
+  return !name.empty() && name.size() <= 32 && is_lower(name[0]) && std::all_of(name.begin(), name.end(), is_allowed);
 }
 
 std::string queue_key(std::string_view script_type) { return "queue:" + std::string(script_type); }
 
-std::string redis_key(const Actor& actor) { return key_of("actor", actor.id); }
-std::string redis_key(const Context& context) { return key_of("context", context.id); }
-std::string redis_key(const Flow& flow) { return key_of("flow", flow.id); }
-std::string redis_key(const Message& message) { return key_of(key_of("message", message.caller_id), message.id); }
-std::string redis_key(const Runner& runner) { return key_of("runner", runner.id); }
+std::string redis_key(const Actor& actor) { return format_key("actor", actor.id); }
+std::string redis_key(const Context& context) { return format_key("context", context.id); }
+std::string redis_key(const Flow& flow) { return format_key("flow", flow.id); }
+std::string redis_key(const Message& message) {
+  return format_key(format_key("message", message.caller_id), message.id);
+}
+std::string redis_key(const Runner& runner) { return format_key("runner", runner.id); }
 std::string redis_key(const Job& job) { return job_key(job.caller_id, job.id); }
-std::string job_key(Id caller, Id job) { return key_of(key_of("job", caller), job); }
+std::string job_key(Id caller, Id job) { return format_key(format_key("job", caller), job); }
 
 }  // namespace mycojobs

@@ -22,12 +22,12 @@ struct FlowData {
   std::map<std::string, std::vector<Id>> joins;  // by node name
 };
 // Parses the field of a job's record. Skips invalid parts, because any client may have written the record.
-FlowData flow_data_of(const Job&);
+FlowData parse_flow_data(const Job&);
 // Returns MYCOJOBS_INPUT_<NAME>, MYCOJOBS_EACH and MYCOJOBS_EACH_INDEX. A text is passed unchanged, any other value as
 // JSON.
 TextMap flow_environment(const FlowData&);
 
 // Returns the inputs in a flow's record, or null if they are absent or not a map.
-nlohmann::json inputs_of(const Flow&);
+nlohmann::json parse_flow_inputs(const Flow&);
 
 }  // namespace mycojobs

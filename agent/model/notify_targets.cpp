@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/sha256.h"
+#include "model/codec.h"
+#include "model/job_validation.h"
 #include "net/web_address.h"
 #include "text/utf8.h"
 
@@ -23,90 +25,90 @@ constexpr std::array<std::string_view, 11> kJobFields{
 struct NotifyParser {
   ParsedNotify& out;
   std::string field;
-  void refuse(const std::string& what) const { out.problems.push_back({field, field + ": " + what}); }
+  void add_problem(const std::string& message) const { out.problems.push_back({field, field + ": " + message}); }
 };
 
-void read_webhook(const NotifyParser& at, const json& value, NotifyTarget& target) {
+void read_webhook(const NotifyParser& parser, const json& value, NotifyTarget& target) {
   target.kind = NotifyTarget::Kind::webhook;
-  if (!value.is_string()) return at.refuse("a webhook is the text of its address");
+  if (!value.is_string()) return parser.add_problem("a webhook is the text of its address");
   target.where = value.get<std::string>();
-  if (auto address = parse_web_address(target.where); !address) at.refuse(address.error().message);
+  if (auto address = parse_web_address(target.where); !address) parser.add_problem(address.error().message);
 }
 
-void read_topic(const NotifyParser& at, const json& value, NotifyTarget& target) {
+void read_topic(const NotifyParser& parser, const json& value, NotifyTarget& target) {
   target.kind = NotifyTarget::Kind::topic;
-  const auto plain = [](char c) {
+  const auto is_allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
            c == '-';
   };
   if (value.is_string()) target.where = value.get<std::string>();
   if (target.where.empty() || target.where.size() > kMaxTopicBytes ||
-      !std::all_of(target.where.begin(), target.where.end(), plain)) {
-    at.refuse("a topic is 1 to 64 of letters, digits, '.', '_' and '-'");
+      !std::all_of(target.where.begin(), target.where.end(), is_allowed)) {
+    parser.add_problem("a topic is 1 to 64 of letters, digits, '.', '_' and '-'");
   }
 }
 
-void read_job(const NotifyParser& at, const json& value, NotifyTarget& target) {
+void read_job(const NotifyParser& parser, const json& value, NotifyTarget& target) {
   target.kind = NotifyTarget::Kind::job;
-  if (!value.is_object()) return at.refuse("job: is not an object with script and script_type");
+  if (!value.is_object()) return parser.add_problem("job: is not an object with script and script_type");
   for (const auto& item : value.items()) {
     if (std::find(kJobFields.begin(), kJobFields.end(), item.key()) == kJobFields.end())
-      at.refuse("job." + excerpt(item.key()) + ": is not a field of a notification job");
+      parser.add_problem("job." + excerpt(item.key()) + ": is not a field of a notification job");
   }
   auto decoded = decode_json<Job>(value);
-  for (const FieldProblem& problem : decoded.problems) at.refuse("job." + problem.message);
+  for (const FieldProblem& problem : decoded.problems) parser.add_problem("job." + problem.message);
   target.job = std::move(decoded.record);
   Job checked = target.job;
   checked.id = checked.caller_id = checked.context_id = 1;
-  for (const FieldProblem& problem : validate(checked)) at.refuse("job." + problem.message);
+  for (const FieldProblem& problem : validate(checked)) parser.add_problem("job." + problem.message);
 }
 
-void read_on(const NotifyParser& at, const json& value, NotifyTarget& target) {
-  const std::string word = value.is_string() ? value.get<std::string>() : "";
-  if (word == "finished") {
+void read_condition(const NotifyParser& parser, const json& value, NotifyTarget& target) {
+  const std::string condition = value.is_string() ? value.get<std::string>() : "";
+  if (condition == "finished") {
     target.on = NotifyTarget::Condition::finished;
-  } else if (word == "error") {
+  } else if (condition == "error") {
     target.on = NotifyTarget::Condition::error;
-  } else if (word != "ended") {
-    at.refuse("on: give ended, finished or error");
+  } else if (condition != "ended") {
+    parser.add_problem("on: give ended, finished or error");
   }
 }
 
-NotifyTarget read_target_parts(const NotifyParser& at, const json& value) {
+NotifyTarget read_target_parts(const NotifyParser& parser, const json& value) {
   NotifyTarget target;
   target.digest = sha256_hex(dump_json(value)).substr(0, 16);
   if (value.is_string()) {
-    read_webhook(at, value, target);
+    read_webhook(parser, value, target);
     return target;
   }
   if (!value.is_object()) {
-    at.refuse("is neither an address nor an object with webhook, job or topic");
+    parser.add_problem("is neither an address nor an object with webhook, job or topic");
     return target;
   }
-  int kinds = 0;
+  int kind_count = 0;
   for (const auto& item : value.items()) {
     const std::string& key = item.key();
-    kinds += key == "webhook" || key == "job" || key == "topic" ? 1 : 0;
+    kind_count += key == "webhook" || key == "job" || key == "topic" ? 1 : 0;
     if (key == "webhook") {
-      read_webhook(at, item.value(), target);
+      read_webhook(parser, item.value(), target);
     } else if (key == "job") {
-      read_job(at, item.value(), target);
+      read_job(parser, item.value(), target);
     } else if (key == "topic") {
-      read_topic(at, item.value(), target);
+      read_topic(parser, item.value(), target);
     } else if (key == "on") {
-      read_on(at, item.value(), target);
+      read_condition(parser, item.value(), target);
     } else {
-      at.refuse(excerpt(key) + ": is not one of webhook, job, topic, on");
+      parser.add_problem(excerpt(key) + ": is not one of webhook, job, topic, on");
     }
   }
-  if (kinds != 1) at.refuse("give one of webhook, job and topic");
+  if (kind_count != 1) parser.add_problem("give one of webhook, job and topic");
   return target;
 }
 
-NotifyTarget read_target(const NotifyParser& at, const json& value) {
-  const std::size_t before = at.out.problems.size();
-  NotifyTarget target = read_target_parts(at, value);
-  target.sound = at.out.problems.size() == before;
+NotifyTarget read_target(const NotifyParser& parser, const json& value) {
+  const std::size_t problem_count = parser.out.problems.size();
+  NotifyTarget target = read_target_parts(parser, value);
+  target.sound = parser.out.problems.size() == problem_count;
   return target;
 }
 
@@ -117,13 +119,13 @@ ParsedNotify read_notify(const json& value, std::string_view field) {
   const std::string name(field);
   if (value.is_null()) return out;
   if (const std::size_t bytes = dump_json(value).size(); bytes > kMaxNotifyBytes) {
-    NotifyParser{out, name}.refuse(std::to_string(bytes) + " bytes are more than " + std::to_string(kMaxNotifyBytes) +
-                                   ": fetch the values in the job's script");
+    NotifyParser{out, name}.add_problem(std::to_string(bytes) + " bytes are more than " +
+                                        std::to_string(kMaxNotifyBytes) + ": fetch the values in the job's script");
   } else if (!value.is_array()) {
     out.targets.push_back(read_target({out, name}, value));
   } else if (value.size() > kMaxTargets) {
-    NotifyParser{out, name}.refuse(std::to_string(value.size()) + " are more than the " + std::to_string(kMaxTargets) +
-                                   " receivers of a notification");
+    NotifyParser{out, name}.add_problem(std::to_string(value.size()) + " are more than the " +
+                                        std::to_string(kMaxTargets) + " receivers of a notification");
   } else {
     for (std::size_t i = 0; i < value.size(); ++i)
       out.targets.push_back(read_target({out, name + "[" + std::to_string(i) + "]"}, value[i]));
@@ -138,23 +140,23 @@ ParsedNotify read_notify(const std::string& text, std::string_view field) {
   auto parsed = parse_json(text, kMaxNotifyBytes);
   if (parsed) return read_notify(*parsed, field);
   ParsedNotify out;
-  NotifyParser{out, std::string(field)}.refuse(parsed.error().message);
+  NotifyParser{out, std::string(field)}.add_problem(parsed.error().message);
   return out;
 }
 
-Result<void> add_notify(std::string_view typed, std::string& notify) {
-  json list = json::array(), one = std::string(typed);
+Result<void> add_notify(std::string_view target_text, std::string& notify) {
+  json list = json::array(), target = std::string(target_text);
   if (!notify.empty()) {
-    MJ_TRY(before, parse_json(notify));
-    list = before.is_array() ? std::move(before) : json::array({before});
+    MJ_TRY(old_list, parse_json(notify));
+    list = old_list.is_array() ? std::move(old_list) : json::array({old_list});
   }
-  if (typed.starts_with('{')) {
-    MJ_TRY(parsed, parse_json(typed, kMaxNotifyBytes));
-    one = std::move(parsed);
+  if (target_text.starts_with('{')) {
+    MJ_TRY(parsed, parse_json(target_text, kMaxNotifyBytes));
+    target = std::move(parsed);
   }
-  list.push_back(std::move(one));
-  const ParsedNotify read = read_notify(list, "notify");
-  if (!read.problems.empty()) return fail(Code::invalid, join(read.problems));
+  list.push_back(std::move(target));
+  const ParsedNotify parsed_list = read_notify(list, "notify");
+  if (!parsed_list.problems.empty()) return fail(Code::invalid, join(parsed_list.problems));
   notify = dump_json(list);
   return {};
 }

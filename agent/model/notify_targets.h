@@ -1,7 +1,7 @@
 // Notifications of the end of a job or flow: `notify` of its record; and `notify` of the context, for flows and for
 // jobs outside of flows. A list of at most 8 targets, or one target; a text is a webhook.
 //
-//   {"webhook": "https://hooks.example.com/x"}       HTTP POST of notice_body() to this URL (docs/notify.md)
+//   {"webhook": "https://hooks.example.com/x"}       HTTP POST of make_notice_body() to this URL (docs/notify.md)
 //   {"job": {"script_type": "python", "script": …}}  job submitted by the record's caller, with MYCOJOBS_NOTICE
 //   {"topic": "operators"}                           message of type chat to this topic
 //   each with "on": "ended" (default), "finished" or "error"
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "model/codec.h"
+#include "model/field_problem.h"
 #include "model/records.h"
 
 namespace mycojobs {

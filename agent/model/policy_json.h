@@ -1,8 +1,8 @@
-// Policies: parsed from JSON, combined and compared. The type is in sandbox/sandbox_policy.h; security/profiles.h has
-// the defaults of each kind of run. Checks names, numbers and structure; never accesses files of the host. Thread-safe.
+// The text form of policies: names of fields, reading and writing. The type Policy is in sandbox/sandbox_policy.h, the
+// defaults of each kind of run in security/profiles.h, and the combination with the operator's ceiling in
+// security/ceilings.h. Checks names, numbers and structure; never accesses files of the host. Thread-safe.
 //
-//   read_policy(text)                        --> PolicyRequest: the fields that the text names
-//   apply_ceiling(profile, request, ceiling) --> Policy: in no field above the ceiling
+//   read_policy(text) --> PolicyRequest: the fields that the text names
 //
 // The JSON form. A name may be a path of objects or one text with dots: {"fs": {"read": []}} is {"fs.read": []}.
 //
@@ -19,13 +19,14 @@
 
 #include <bitset>
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
-#include "model/codec.h"
+#include "model/field_problem.h"
 #include "model/records.h"
 #include "sandbox/sandbox_policy.h"
 
@@ -76,8 +77,8 @@ struct PolicyRequest {
 
 enum class PolicyKind {
   request,  // requested by a job
-  // Allowed by an operator. Lists are complete, so there is no `replace`. cpu and wall may be "unlimited". "*" in
-  // syscalls.add allows every call that need not be named (requires_grant()).
+  // The maximum that an operator allows. Lists are complete, so there is no `replace`. cpu and wall may be "unlimited".
+  // "*" in syscalls.add allows every call for which requires_grant() is false.
   ceiling,
 };
 
@@ -86,7 +87,7 @@ struct ParsedPolicy {
   std::vector<FieldProblem> problems;  // "policy.memory: -1 is not ..."; field: "policy.memory"
   bool ok() const { return problems.empty(); }
 };
-// prefix: put in front of the names in problems ("policy"; "" for none). An empty text requests nothing.
+// prefix: precedes the names of fields in problems, for example "policy"; may be empty. An empty text requests nothing.
 ParsedPolicy read_policy(std::string_view json_text, std::string_view prefix, PolicyKind = PolicyKind::request);
 // Returns one line of JSON that read_policy() parses to the same request.
 std::string write_policy(const PolicyRequest&);
@@ -98,39 +99,10 @@ nlohmann::json to_json(const Policy&);
 // has the fields that a ceiling has lowered.
 std::string grant_members(const Policy&, const std::vector<std::string>& lowered);
 
-// The maximum policy for jobs of a context.
-struct Ceiling {
-  Policy max;
-  Id context = 0;                        // used in messages
-  std::vector<std::string> own_folders;  // folders of the agent: nothing above or below them is ever granted
-  // Fields for which an operator has written a ceiling. In any other field a profile keeps its value, even above
-  // `max`; there, `max` restricts only requests.
-  std::bitset<kPolicyFields> written = std::bitset<kPolicyFields>().set();
-};
-
-struct GrantedPolicy {
-  Policy policy;                       // contains everything that was not rejected
-  std::vector<FieldProblem> problems;  // all rejections, each with field, value, ceiling and remedy
-};
-// Rejects requested values above the ceiling, and lowers values of the profile to the written ceiling.
-GrantedPolicy apply_ceiling(const Policy& profile, const PolicyRequest&, const Ceiling&);
-// As apply_ceiling(). Error invalid: has the first eight rejections and the number of further ones. An empty request is
-// never rejected.
-Result<Policy> apply_ceiling_or_fail(const Policy& profile, const PolicyRequest&, const Ceiling&);
-// Returns the profile with the request applied, without a ceiling.
-Policy apply_request(const Policy& profile, const PolicyRequest&);
-
-struct PolicyDifference {
-  PolicyField field;
-  std::string before, after;  // as in value_text()
-  bool operator==(const PolicyDifference&) const = default;
-};
-std::vector<PolicyDifference> diff(const Policy& before, const Policy& after);
-
 // Returns whether the call is one that no legitimate script needs. A ceiling allows such a call only by name, never by
 // "*".
-bool is_never_innocent(std::string_view syscall);
-// Returns whether "*" excludes the call: calls of is_never_innocent(), and calls that another field grants or whose
+bool is_forbidden_syscall(std::string_view syscall);
+// Returns whether "*" excludes the call: calls of is_forbidden_syscall(), and calls that another field grants or whose
 // arguments the sandbox checks (fork, socket, ioctl, prlimit64, ...).
 bool requires_grant(std::string_view syscall);
 bool is_known_syscall(std::string_view name);
@@ -172,7 +144,8 @@ inline constexpr std::size_t kMaxNetEntries = 64;
 // Returns "64 MiB", "30 s" or "16": in the largest unit that gives a whole number.
 std::string number_text(Unit, std::uint64_t value);
 inline std::size_t index(PolicyField field) { return static_cast<std::size_t>(field); }
-void add_missing(std::vector<std::string>& to, const std::vector<std::string>& items);
+// Appends the items that the list does not have.
+void add_missing(std::vector<std::string>& list, const std::vector<std::string>& items);
 
 // Check one item and return it in its normal form. Error invalid: describes the problem without the position of the
 // item.
@@ -183,7 +156,7 @@ Result<std::string> check_secret(std::string_view name);
 
 // Returns whether path is folder or is below it. REQUIRES: both are in normal form.
 bool is_within(std::string_view path, std::string_view folder);
-// Returns whether `granted` covers every destination of `asked`.
-bool covers_entry(std::string_view granted, std::string_view asked);
+// Returns whether `granted` covers every destination of `requested`.
+bool covers_entry(std::string_view granted, std::string_view requested);
 
 }  // namespace mycojobs::policies

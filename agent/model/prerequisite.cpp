@@ -16,9 +16,9 @@ namespace {
 using Kind = Condition::Kind;
 
 struct Scheme {
-  std::string_view beginning;
+  std::string_view prefix;
   Kind kind;
-  bool asks_operator;  // prerequisites.allow must permit it
+  bool requires_permission;  // prerequisites.allow must permit it
 };
 constexpr std::array<Scheme, 9> kSchemes{{
     {"wait:", Kind::wait, false},
@@ -32,34 +32,34 @@ constexpr std::array<Scheme, 9> kSchemes{{
     {"https://", Kind::http, true},
 }};
 
-const Scheme* scheme_of(std::string_view text) {
-  const auto* found = std::find_if(kSchemes.begin(), kSchemes.end(),
-                                   [&](const Scheme& each) { return text.starts_with(each.beginning); });
-  return found == kSchemes.end() ? nullptr : found;
+const Scheme* find_scheme(std::string_view text) {
+  const auto* match = std::find_if(kSchemes.begin(), kSchemes.end(),
+                                   [&](const Scheme& scheme) { return text.starts_with(scheme.prefix); });
+  return match == kSchemes.end() ? nullptr : match;
 }
 
-std::string quoted(std::string_view text) { return "prerequisite " + excerpt(text, 200); }
-tl::unexpected<Error> refuse(std::string_view text, const std::string& why) {
-  return fail(Code::invalid, quoted(text) + ": " + why);
+std::string quote_prerequisite(std::string_view text) { return "prerequisite " + excerpt(text, 200); }
+tl::unexpected<Error> invalid_error(std::string_view text, const std::string& problem) {
+  return fail(Code::invalid, quote_prerequisite(text) + ": " + problem);
 }
 
 // Checks the date, because timegm would accept the 31st of June.
 bool is_date(int year, int month, int day) {
   static constexpr std::array<int, 12> kDays{31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
   if (year < 1970 || month < 1 || month > 12 || day < 1) return false;
-  const bool leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-  return day <= kDays[static_cast<std::size_t>(month) - 1] + (month == 2 && leap ? 1 : 0);
+  const bool is_leap_year = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
+  return day <= kDays[static_cast<std::size_t>(month) - 1] + (month == 2 && is_leap_year ? 1 : 0);
 }
 
 // Returns the number at this position. REQUIRES: the text has digits there.
-int number_at(std::string_view text, std::size_t from, std::size_t size) {
+int parse_digits(std::string_view text, std::size_t position, std::size_t size) {
   int number = 0;
-  for (char c : text.substr(from, size)) number = number * 10 + (c - '0');
+  for (char c : text.substr(position, size)) number = number * 10 + (c - '0');
   return number;
 }
 
 // Parses RFC 3339: 2026-11-21T10:00:00Z, with fractions of a second, or an offset instead of the Z.
-std::optional<std::uint64_t> parse_moment(std::string text) {
+std::optional<std::uint64_t> parse_rfc3339(std::string text) {
   for (char& c : text) c = c == 't' ? 'T' : c == 'z' ? 'Z' : c;
   static constexpr std::string_view kShape = "0000-00-00T00:00:00";
   if (text.size() <= kShape.size()) return std::nullopt;
@@ -67,33 +67,34 @@ std::optional<std::uint64_t> parse_moment(std::string text) {
     if (kShape[i] == '0' ? text[i] < '0' || text[i] > '9' : text[i] != kShape[i]) return std::nullopt;
   }
   std::tm date{};
-  date.tm_year = number_at(text, 0, 4);
-  date.tm_mon = number_at(text, 5, 2);
-  date.tm_mday = number_at(text, 8, 2);
-  date.tm_hour = number_at(text, 11, 2);
-  date.tm_min = number_at(text, 14, 2);
-  date.tm_sec = number_at(text, 17, 2);
+  date.tm_year = parse_digits(text, 0, 4);
+  date.tm_mon = parse_digits(text, 5, 2);
+  date.tm_mday = parse_digits(text, 8, 2);
+  date.tm_hour = parse_digits(text, 11, 2);
+  date.tm_min = parse_digits(text, 14, 2);
+  date.tm_sec = parse_digits(text, 17, 2);
   if (!is_date(date.tm_year, date.tm_mon, date.tm_mday) || date.tm_hour > 23 || date.tm_min > 59 || date.tm_sec > 60) {
     return std::nullopt;
   }
-  std::string_view rest = std::string_view(text).substr(kShape.size());
+  std::string_view suffix = std::string_view(text).substr(kShape.size());
   std::uint64_t fraction_ms = 0;
-  if (rest.starts_with('.')) {
-    rest.remove_prefix(1);
-    const std::size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
-    const std::string thousandths = (std::string(rest.substr(0, digits)) + "000").substr(0, 3);
+  if (suffix.starts_with('.')) {
+    suffix.remove_prefix(1);
+    const std::size_t digits = std::min(suffix.find_first_not_of("0123456789"), suffix.size());
+    const std::string thousandths = (std::string(suffix.substr(0, digits)) + "000").substr(0, 3);
     if (digits == 0 || !parse_u64(thousandths, fraction_ms)) return std::nullopt;
-    rest.remove_prefix(digits);
+    suffix.remove_prefix(digits);
   }
   std::int64_t offset_s = 0;
-  if (rest != "Z") {
+  if (suffix != "Z") {
     std::uint64_t hours = 0;
     std::uint64_t minutes = 0;
-    if (rest.size() != 6 || (rest[0] != '+' && rest[0] != '-') || rest[3] != ':' ||
-        !parse_u64(rest.substr(1, 2), hours) || !parse_u64(rest.substr(4, 2), minutes) || hours > 23 || minutes > 59) {
+    if (suffix.size() != 6 || (suffix[0] != '+' && suffix[0] != '-') || suffix[3] != ':' ||
+        !parse_u64(suffix.substr(1, 2), hours) || !parse_u64(suffix.substr(4, 2), minutes) || hours > 23 ||
+        minutes > 59) {
       return std::nullopt;
     }
-    offset_s = static_cast<std::int64_t>(hours * 3600 + minutes * 60) * (rest[0] == '-' ? -1 : 1);
+    offset_s = static_cast<std::int64_t>(hours * 3600 + minutes * 60) * (suffix[0] == '-' ? -1 : 1);
   }
   date.tm_year -= 1900;
   date.tm_mon -= 1;
@@ -119,20 +120,22 @@ bool is_host_and_port(std::string_view text) {
   return host.find_first_not_of(v6 ? "0123456789abcdefABCDEF:." : kName) == std::string_view::npos;
 }
 
-// Returns the problem of a URL, or "". URLs that the check of the beginning and the HTTP client could interpret
-// differently are rejected.
-std::string problem_of_url(std::string_view url) {
+// Returns the problem of a URL, or "". A URL is rejected if the HTTP client could interpret it differently from the
+// comparison of its prefix with the allow list.
+std::string find_url_problem(std::string_view url) {
   if (url.size() > 2048) return "is longer than 2048 bytes";
-  const bool plain =
+  const bool is_printable =
       std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < 0x7f && c != '\\' && c != '"'; });
-  if (!plain) return "encode characters outside of ASCII as %XX";
-  const std::string_view after = url.substr(url.find("://") + 3);
-  const std::string_view authority = after.substr(0, after.find_first_of("/?#"));
+  if (!is_printable) return "encode characters outside of ASCII as %XX";
+  const std::string_view hierarchical_part = url.substr(url.find("://") + 3);
+  const std::string_view authority = hierarchical_part.substr(0, hierarchical_part.find_first_of("/?#"));
   if (authority.empty()) return "names no host";
   if (authority.find('@') != std::string_view::npos) return "omit the user name";
-  std::string path(after.substr(authority.size(), after.find_first_of("?#") - authority.size()));
-  for (std::size_t at = 0; (at = path.find("%2", at)) != std::string::npos; ++at) {
-    if (at + 2 < path.size() && (path[at + 2] == 'e' || path[at + 2] == 'E')) path.replace(at, 3, ".");
+  std::string path(
+      hierarchical_part.substr(authority.size(), hierarchical_part.find_first_of("?#") - authority.size()));
+  for (std::size_t position = 0; (position = path.find("%2", position)) != std::string::npos; ++position) {
+    if (position + 2 < path.size() && (path[position + 2] == 'e' || path[position + 2] == 'E'))
+      path.replace(position, 3, ".");
   }
   if ((path + '/').find("/../") != std::string::npos || (path + '/').find("/./") != std::string::npos) {
     return "write the path without '.' and '..'";
@@ -143,52 +146,54 @@ std::string problem_of_url(std::string_view url) {
 bool allows(std::string_view entry, std::string_view text) {
   if (entry.empty() || !text.starts_with(entry)) return false;
   if (text.size() == entry.size() || entry.back() == '/' || entry.back() == ':') return true;
-  const char next = text[entry.size()];
-  return next == '/' || (text.starts_with("http") && (next == '?' || next == '#'));
+  const char next_character = text[entry.size()];
+  return next_character == '/' || (text.starts_with("http") && (next_character == '?' || next_character == '#'));
 }
 
-Result<Condition> parse_target(Condition condition, std::string_view rest) {
+Result<Condition> parse_target(Condition condition, std::string_view value) {
   const std::string& text = condition.text;
-  condition.target = rest;
+  condition.target = value;
   switch (condition.kind) {
     case Kind::wait: {
-      auto duration = parse_duration_ms(rest);
-      if (!duration) return refuse(text, duration.error().message);
+      auto duration = parse_duration_ms(value);
+      if (!duration) return invalid_error(text, duration.error().message);
       condition.time_ms = *duration;
       break;
     }
     case Kind::at: {
-      const auto moment = parse_moment(condition.target);
-      if (!moment) return refuse(text, "use a time such as at:2026-11-21T10:00:00Z");
-      condition.time_ms = *moment;
+      const auto time_ms = parse_rfc3339(condition.target);
+      if (!time_ms) return invalid_error(text, "use a time such as at:2026-11-21T10:00:00Z");
+      condition.time_ms = *time_ms;
       break;
     }
     case Kind::redis:
-      if (rest.empty()) return refuse(text, "names no key");
-      if (rest.starts_with("mj:")) return refuse(text, "keys that begin with mj: are not for jobs: name another");
+      if (value.empty()) return invalid_error(text, "names no key");
+      if (value.starts_with("mj:"))
+        return invalid_error(text, "keys that begin with mj: are not for jobs: name another");
       break;
     case Kind::file:
-      if (!rest.starts_with('/') || rest.find('\0') != std::string_view::npos) {
-        return refuse(text, "write the whole path, from /");
+      if (!value.starts_with('/') || value.find('\0') != std::string_view::npos) {
+        return invalid_error(text, "write the whole path, from /");
       }
       condition.target = std::filesystem::path(condition.target).lexically_normal().string();
       break;
     case Kind::tcp:
-      if (!is_host_and_port(rest)) return refuse(text, "write host and port, as in tcp:db.internal:5432");
+      if (!is_host_and_port(value)) return invalid_error(text, "write host and port, as in tcp:db.internal:5432");
       break;
     case Kind::http:
       condition.target = text;
-      if (const std::string problem = problem_of_url(text); !problem.empty()) return refuse(text, problem);
+      if (const std::string problem = find_url_problem(text); !problem.empty()) return invalid_error(text, problem);
       break;
     case Kind::approval:
-      if (rest.empty()) return refuse(text, "names nothing");
-      if (!is_approval_name(rest)) return refuse(text, "write a name of 1 to 64 letters, digits, '.', '_' and '-'");
+      if (value.empty()) return invalid_error(text, "names nothing");
+      if (!is_approval_name(value))
+        return invalid_error(text, "write a name of 1 to 64 letters, digits, '.', '_' and '-'");
       break;
     case Kind::flow: {
       std::uint64_t id = 0;
-      if (rest.empty()) return refuse(text, "names nothing");
-      if (!parse_u64(rest, id) || id == 0 || id > UINT32_MAX)
-        return refuse(text, "write the id of a flow, as in flow:12");
+      if (value.empty()) return invalid_error(text, "names nothing");
+      if (!parse_u64(value, id) || id == 0 || id > UINT32_MAX)
+        return invalid_error(text, "write the id of a flow, as in flow:12");
       condition.target = std::to_string(id);
       break;
     }
@@ -199,20 +204,20 @@ Result<Condition> parse_target(Condition condition, std::string_view rest) {
 }  // namespace
 
 Result<Condition> parse_condition(std::string_view text, const std::vector<std::string>& allowed) {
-  const Scheme* scheme = scheme_of(text);
+  const Scheme* scheme = find_scheme(text);
   if (scheme == nullptr) {
-    return refuse(text,
-                  "has an unknown kind: use wait:, at:, redis:, file:, tcp:, http://, https://, approval: or flow:");
+    return invalid_error(
+        text, "has an unknown kind: use wait:, at:, redis:, file:, tcp:, http://, https://, approval: or flow:");
   }
   Condition condition;
   condition.kind = scheme->kind;
   condition.text = text;
-  MJ_TRY(parsed, parse_target(std::move(condition), text.substr(scheme->beginning.size())));
+  MJ_TRY(parsed, parse_target(std::move(condition), text.substr(scheme->prefix.size())));
   const std::string matched = parsed.kind == Kind::file ? "file:" + parsed.target : parsed.text;
-  if (scheme->asks_operator &&
+  if (scheme->requires_permission &&
       std::none_of(allowed.begin(), allowed.end(), [&](const std::string& entry) { return allows(entry, matched); })) {
     return fail(Code::denied,
-                quoted(text) +
+                quote_prerequisite(text) +
                     ": is not allowed on this host: the operator's setting prerequisites.allow has no matching prefix");
   }
   return std::move(parsed);
@@ -222,9 +227,9 @@ Result<void> check_allow_list(const std::vector<std::string>& allowed) {
   for (const std::string& entry : allowed) {
     if (std::count(allowed.begin(), allowed.end(), entry) > 1)
       return fail(Code::invalid, "prerequisites.allow: names " + excerpt(entry, 200) + " twice");
-    const Scheme* scheme = scheme_of(entry);
-    const bool whole_scheme = entry == "http:" || entry == "https:";
-    if (!whole_scheme && (scheme == nullptr || !scheme->asks_operator)) {
+    const Scheme* scheme = find_scheme(entry);
+    const bool is_whole_scheme = entry == "http:" || entry == "https:";
+    if (!is_whole_scheme && (scheme == nullptr || !scheme->requires_permission)) {
       return fail(Code::invalid, "prerequisites.allow: " + excerpt(entry, 200) +
                                      " allows nothing: use a prefix that begins with file:, tcp:, http:// or https:// "
                                      "(wait, at, redis, approval and flow are always allowed)");

@@ -1,14 +1,14 @@
 // Prerequisites of a job: conditions outside of the dispatch that must hold before the job may run. This file defines
 // their syntax and the prerequisites that an agent may check. Pure and thread-safe.
 //
-//   wait:30s                    this time after the job began to wait
-//   at:2026-11-21T10:00:00Z     by the store's clock
+//   wait:30s                    30 s have passed since the job began to wait
+//   at:2026-11-21T10:00:00Z     the store's clock has reached this time
 //   redis:key                   the key exists in the job's context
-//   file:/path                  exists on the host of the agent that checks it
-//   tcp:host:port               accepts a connection
-//   http://…, https://…         answers below 400; redirections are not followed
-//   approval:name               approved with `job approve`; the store then removes it from the list
-//   flow:id                     that flow of the context has finished
+//   file:/path                  the path exists on the host of the agent that checks it
+//   tcp:host:port               the server accepts a connection
+//   http://…, https://…         the server answers with a status below 400; redirections are not followed
+//   approval:name               an actor has approved it with `job approve`; the store then removes it from the list
+//   flow:id                     this flow of the context has finished
 //
 // file, tcp and http can reach resources that jobs cannot: an agent checks only those that prerequisites.allow permits.
 #pragma once
@@ -27,7 +27,7 @@ inline constexpr std::size_t kMaxComment = 4096;  // bytes of the comment of an 
 struct Condition {
   enum class Kind { wait, at, redis, file, tcp, http, approval, flow };
   Kind kind = Kind::approval;
-  std::string text;           // as written
+  std::string text;           // as in the record
   std::string target;         // the key, the normalized path, host:port or the URL
   std::uint64_t time_ms = 0;  // wait: duration; at: Unix time
 };

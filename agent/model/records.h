@@ -29,8 +29,8 @@ enum class RunnerType { v, python, osis, rust };
 enum class NodeStatus { pending, ready, dispatched, running, completed, failed, cancelled };
 enum class LogStream { out, err, system };  // texts: stdout, stderr, system
 
-// Conversions: word(JobStatus::started) == "started"; parse<JobStatus>("started"). model/enums.cpp has one table per
-// enum.
+// Conversions: to_string(JobStatus::started) == "started"; parse<JobStatus>("started") == JobStatus::started.
+// model/enums.cpp has one table per enum.
 std::string_view to_string(FlowStatus);
 std::string_view to_string(JobStatus);
 std::string_view to_string(MessageStatus);
@@ -62,6 +62,8 @@ struct Context {
   std::uint32_t created_at = 0, updated_at = 0;
   Fields unknown;
 };
+
+inline constexpr std::int32_t kMaxPriority = 100;  // of a job; the minimum is its negative
 
 struct Job {
   Id id = 0, caller_id = 0, context_id = 0;

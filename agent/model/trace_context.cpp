@@ -9,8 +9,8 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kVersionDigits = 2, kTraceAt = 3, kTraceDigits = 32, kSpanAt = 36, kSpanDigits = 16,
-                      kFlagsAt = 53, kFlagsDigits = 2, kLength = 55;
+constexpr std::size_t kVersionDigits = 2, kTraceOffset = 3, kTraceDigits = 32, kSpanOffset = 36, kSpanDigits = 16,
+                      kFlagsOffset = 53, kFlagsDigits = 2, kLength = 55;
 
 bool is_zero(std::string_view text) { return text.find_first_not_of('0') == std::string_view::npos; }
 
@@ -18,18 +18,18 @@ bool is_zero(std::string_view text) { return text.find_first_not_of('0') == std:
 
 std::optional<TraceContext> parse_traceparent(std::string_view text) {
   if (text.size() < kLength) return std::nullopt;
-  const std::string_view version = text.substr(0, kVersionDigits), trace = text.substr(kTraceAt, kTraceDigits),
-                         span = text.substr(kSpanAt, kSpanDigits), flags = text.substr(kFlagsAt, kFlagsDigits);
-  if (text[2] != '-' || text[kSpanAt - 1] != '-' || text[kFlagsAt - 1] != '-') return std::nullopt;
+  const std::string_view version = text.substr(0, kVersionDigits), trace = text.substr(kTraceOffset, kTraceDigits),
+                         span = text.substr(kSpanOffset, kSpanDigits), flags = text.substr(kFlagsOffset, kFlagsDigits);
+  if (text[2] != '-' || text[kSpanOffset - 1] != '-' || text[kFlagsOffset - 1] != '-') return std::nullopt;
   if (!is_hex(version, kVersionDigits) || !is_hex(trace, kTraceDigits) || !is_hex(span, kSpanDigits) ||
       !is_hex(flags, kFlagsDigits))
     return std::nullopt;
   if (version == "ff" || is_zero(trace) || is_zero(span)) return std::nullopt;
-  // A newer version may have further parts after another dash.
+  // A version newer than 00 may have further parts after another dash.
   if (text.size() > kLength && (version == "00" || text[kLength] != '-')) return std::nullopt;
-  const char low = flags[1];
-  const int bits = low <= '9' ? low - '0' : low - 'a' + 10;
-  return TraceContext{std::string(trace), std::string(span), (bits & 1) != 0};
+  const char digit = flags[1];
+  const int flag_bits = digit <= '9' ? digit - '0' : digit - 'a' + 10;
+  return TraceContext{std::string(trace), std::string(span), (flag_bits & 1) != 0};
 }
 
 std::string traceparent(const TraceContext& context) {
@@ -44,24 +44,24 @@ Result<void> check_traceparent(std::string_view text) {
                   "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01");
 }
 
-std::string in_trace(std::string_view name, std::string_view traceparent) {
+std::string name_with_trace(std::string_view name, std::string_view traceparent) {
   const auto context = traceparent.empty() ? std::nullopt : parse_traceparent(traceparent);
   return std::string(name) + (context ? " (trace " + context->trace_id + ')' : "");
 }
 
-std::string span_id_of(std::string_view trace_id, std::string_view of, std::string_view name) {
-  std::string all(trace_id);
-  for (const std::string_view part : {of, name}) {
-    all += '\n';
-    all += part;
+std::string compute_span_id(std::string_view trace_id, std::string_view owner, std::string_view name) {
+  std::string input(trace_id);
+  for (const std::string_view part : {owner, name}) {
+    input += '\n';
+    input += part;
   }
-  std::string digits = sha256_hex(all).substr(0, kSpanDigits);
+  std::string digits = sha256_hex(input).substr(0, kSpanDigits);
   if (is_zero(digits)) digits.back() = '1';
   return digits;
 }
 
-std::string child_of(const TraceContext& context, std::string_view of, std::string_view name) {
-  return traceparent({context.trace_id, span_id_of(context.trace_id, of, name), context.sampled});
+std::string make_child_traceparent(const TraceContext& context, std::string_view owner, std::string_view name) {
+  return traceparent({context.trace_id, compute_span_id(context.trace_id, owner, name), context.sampled});
 }
 
 }  // namespace mycojobs

@@ -27,12 +27,12 @@ Result<void> check_traceparent(std::string_view text);
 
 // Returns the name of a job, for example, in a log line: `job:12:1`, or `job:12:1 (trace 4bf9...)` for a job in a
 // trace.
-std::string in_trace(std::string_view name, std::string_view traceparent);
+std::string name_with_trace(std::string_view name, std::string_view traceparent);
 
 // Returns a span id of 16 digits that is a function of the arguments, so that all components compute the same id, for
 // example for one claim of a job.
-std::string span_id_of(std::string_view trace_id, std::string_view of, std::string_view name);
-// Returns the context with the span of span_id_of().
-std::string child_of(const TraceContext&, std::string_view of, std::string_view name);
+std::string compute_span_id(std::string_view trace_id, std::string_view owner, std::string_view name);
+// Returns the traceparent of the span that compute_span_id() identifies.
+std::string make_child_traceparent(const TraceContext&, std::string_view owner, std::string_view name);
 
 }  // namespace mycojobs

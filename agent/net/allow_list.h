@@ -19,16 +19,16 @@
 namespace mycojobs {
 
 struct AllowEntry {
-  enum class Form { name, below, range };
+  enum class Form { name, subdomains, range };
   Form form = Form::name;
-  std::string name;        // for `name` and `below`: lower case, without "*."
+  std::string name;        // for `name` and `subdomains`: lower case, without "*."
   IpAddress base;          // for `range`
   unsigned prefix = 0;     // number of bits; equal to base.bits() for a single address
   std::uint16_t port = 0;  // 0: every port
   bool operator==(const AllowEntry&) const = default;
 
   bool single() const { return form == Form::range && prefix == base.bits(); }
-  bool allows_port(std::uint16_t asked) const { return port == 0 || port == asked; }
+  bool allows_port(std::uint16_t requested) const { return port == 0 || port == requested; }
   bool allows_name(std::string_view lower_case) const;
   bool allows_address(const IpAddress&) const;
 };

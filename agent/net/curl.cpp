@@ -30,26 +30,27 @@ bool find_all(void* library, Curl& curl) {
          find(library, "curl_multi_info_read", curl.multi_info_read);
 }
 
-tl::unexpected<Error> no_curl() {
-  const char* const why = ::dlerror();
-  return fail(Code::io, "libcurl cannot be loaded: " + std::string(why != nullptr ? why : kLibrary));
+tl::unexpected<Error> load_error() {
+  const char* const reason = ::dlerror();
+  return fail(Code::io, "libcurl cannot be loaded: " + std::string(reason != nullptr ? reason : kLibrary));
 }
 
 }  // namespace
 
 Result<const Curl*> load_curl() {
   static std::mutex mutex;
-  static Curl loaded;
+  static Curl functions;
   static bool ready = false;
   const std::lock_guard lock(mutex);
-  if (ready) return &loaded;
+  if (ready) return &functions;
   void* const library = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   decltype(&::curl_global_init) start = nullptr;
-  if (library == nullptr || !find(library, "curl_global_init", start) || !find_all(library, loaded)) return no_curl();
+  if (library == nullptr || !find(library, "curl_global_init", start) || !find_all(library, functions))
+    return load_error();
   if (start(CURL_GLOBAL_DEFAULT) != CURLE_OK)
     return fail(Code::io, "libcurl does not start: out of memory or descriptors");
   ready = true;
-  return &loaded;
+  return &functions;
 }
 
 }  // namespace mycojobs

@@ -22,8 +22,8 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-tl::unexpected<Error> refused(std::string_view text, const std::string& why) {
-  return fail(Code::invalid, excerpt(text) + ": " + why);
+tl::unexpected<Error> refuse_host(std::string_view text, const std::string& reason) {
+  return fail(Code::invalid, excerpt(text) + ": " + reason);
 }
 
 const char* wrong_character(char c) {
@@ -55,9 +55,9 @@ const char* wrong_label(std::string_view label) {
 
 // The C library interprets such names as addresses (inet_aton): 127.1, 0x7f.1, 2130706433.
 bool ends_in_number(std::string_view name) {
-  const std::string_view last = name.substr(name.rfind('.') + 1);  // npos + 1 is 0
-  if (std::all_of(last.begin(), last.end(), is_digit)) return true;
-  return last.starts_with("0x") && last.find_first_not_of("0123456789abcdef", 2) == std::string_view::npos;
+  const std::string_view last_label = name.substr(name.rfind('.') + 1);  // npos + 1 is 0
+  if (std::all_of(last_label.begin(), last_label.end(), is_digit)) return true;
+  return last_label.starts_with("0x") && last_label.find_first_not_of("0123456789abcdef", 2) == std::string_view::npos;
 }
 
 }  // namespace
@@ -91,27 +91,28 @@ bool in_range(const IpAddress& address, const IpAddress& base, unsigned prefix) 
 Result<Host> parse_host(std::string_view text) {
   if (text.empty()) return fail(Code::invalid, "the host is missing");
   if (auto address = parse_ip(text)) return Host{"", address};
-  if (text.size() > kMaxName) return refused(text, "a host name has at most 253 characters");
+  if (text.size() > kMaxName) return refuse_host(text, "a host name has at most 253 characters");
   if (text.find(':') != std::string_view::npos && text.find_first_not_of("0123456789abcdefABCDEF:.") == text.npos) {
     in6_addr loose{};
-    if (::inet_pton(AF_INET6, std::string(text).c_str(), &loose) != 1) return refused(text, "no IPv6 address");
+    if (::inet_pton(AF_INET6, std::string(text).c_str(), &loose) != 1) return refuse_host(text, "no IPv6 address");
     IpAddress meant{true, {}};
     std::memcpy(meant.bytes.data(), &loose, sizeof loose);
-    return refused(text, "not a canonical address: write " + to_text(meant));
+    return refuse_host(text, "not a canonical address: write " + to_text(meant));
   }
-  if (text.find('%') != text.npos) return refused(text, wrong_character('%'));
+  if (text.find('%') != text.npos) return refuse_host(text, wrong_character('%'));
   for (char c : text) {
-    if (const char* why = wrong_character(c)) return refused(text, why);
+    if (const char* reason = wrong_character(c)) return refuse_host(text, reason);
   }
   const std::string name = lower(text);
-  for (std::string_view left = name;;) {
-    const std::size_t dot = left.find('.');
-    if (const char* why = wrong_label(left.substr(0, dot))) return refused(text, why);
+  for (std::string_view remaining = name;;) {
+    const std::size_t dot = remaining.find('.');
+    if (const char* reason = wrong_label(remaining.substr(0, dot))) return refuse_host(text, reason);
     if (dot == std::string_view::npos) break;
-    left.remove_prefix(dot + 1);
+    remaining.remove_prefix(dot + 1);
   }
   if (ends_in_number(name)) {
-    return refused(text, "not a canonical address: write four decimal numbers without leading zeros, as in 192.0.2.7");
+    return refuse_host(text,
+                       "not a canonical address: write four decimal numbers without leading zeros, as in 192.0.2.7");
   }
   return Host{name, {}};
 }
@@ -131,14 +132,14 @@ Result<HostPort> parse_host_port(std::string_view text, std::uint16_t default_po
   std::string_view port;
   const bool bracketed = text.starts_with('[');
   const std::size_t end = bracketed ? text.find(']') : text.find(':');
-  if (bracketed && end == std::string_view::npos) return refused(text, "the bracket is not closed");
+  if (bracketed && end == std::string_view::npos) return refuse_host(text, "the bracket is not closed");
   if (end != std::string_view::npos) {
     host = bracketed ? text.substr(1, end - 1) : text.substr(0, end);
     port = text.substr(end + (bracketed ? 1 : 0));
     if (!port.empty() && port.front() != ':')
-      return refused(text, "the bracket must be followed by a colon and the port");
+      return refuse_host(text, "the bracket must be followed by a colon and the port");
     if (port.find(':', 1) != std::string_view::npos) {
-      return refused(text, "an IPv6 address must be in brackets, for example [2001:db8::1]:443");
+      return refuse_host(text, "an IPv6 address must be in brackets, for example [2001:db8::1]:443");
     }
   }
   HostPort out;
@@ -147,19 +148,19 @@ Result<HostPort> parse_host_port(std::string_view text, std::uint16_t default_po
   } else if (const auto number = port.empty() ? std::nullopt : parse_port(port.substr(1))) {
     out.port = *number;
   } else {
-    return refused(text, "the port is missing or not a number from 1 to 65535");
+    return refuse_host(text, "the port is missing or not a number from 1 to 65535");
   }
   MJ_TRY(parsed, parse_host(host));
   if (bracketed != (parsed.address && parsed.address->v6))
-    return refused(text, "brackets are only for an IPv6 address");
+    return refuse_host(text, "brackets are only for an IPv6 address");
   out.host = std::move(parsed);
   return out;
 }
 
 std::string host_of_address(std::string_view address) {
   const std::size_t scheme = address.find("://");
-  const std::size_t from = scheme == std::string_view::npos ? 0 : scheme + 3;
-  std::string name(address.substr(from, address.find_first_of("/?#", from) - from));
+  const std::size_t host_start = scheme == std::string_view::npos ? 0 : scheme + 3;
+  std::string name(address.substr(host_start, address.find_first_of("/?#", host_start) - host_start));
   if (const std::size_t at = name.rfind('@'); at != std::string::npos) name.erase(0, at + 1);
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
   return name;

@@ -17,17 +17,17 @@ namespace {
 // Converts an address of the socket interface.
 
 // to: a sockaddr with as many bytes as its family has. Returns no value if the family is not IP.
-inline std::optional<IpAddress> ip_of(int family, const void* to) {
+inline std::optional<IpAddress> to_ip_address(int family, const void* address_data) {
   IpAddress out;
   if (family == AF_INET) {
     sockaddr_in four{};
-    std::memcpy(&four, to, sizeof four);
+    std::memcpy(&four, address_data, sizeof four);
     std::memcpy(out.bytes.data(), &four.sin_addr, sizeof four.sin_addr);
     return out;
   }
   if (family != AF_INET6) return std::nullopt;
   sockaddr_in6 six{};
-  std::memcpy(&six, to, sizeof six);
+  std::memcpy(&six, address_data, sizeof six);
   out.v6 = true;
   std::memcpy(out.bytes.data(), &six.sin6_addr, sizeof six.sin6_addr);
   return out;
@@ -48,17 +48,17 @@ Result<void> check(const std::string& url, const IpAddress& address, const Netwo
 Result<void> check_supervisor_address(const std::string& url, const Networks& networks) {
   const bool plain = url.starts_with("http://");
   if (!plain && !url.starts_with("https://")) return {};
-  const std::string rest = url.substr(plain ? 7 : 8);
-  auto place = parse_host_port(rest.substr(0, rest.find_first_of("/?#")), plain ? 80 : 443);
-  if (!place) return fail(place.error(), "address: " + url);
-  if (place->host.address) return check(url, *place->host.address, networks);
+  const std::string remainder = url.substr(plain ? 7 : 8);
+  auto host_port = parse_host_port(remainder.substr(0, remainder.find_first_of("/?#")), plain ? 80 : 443);
+  if (!host_port) return fail(host_port.error(), "address: " + url);
+  if (host_port->host.address) return check(url, *host_port->host.address, networks);
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* list = nullptr;
-  if (::getaddrinfo(place->host.name.c_str(), nullptr, &hints, &list) != 0) return {};
+  if (::getaddrinfo(host_port->host.name.c_str(), nullptr, &hints, &list) != 0) return {};
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> found(list, &::freeaddrinfo);
-  for (const addrinfo* each = list; each != nullptr; each = each->ai_next) {
-    const auto address = ip_of(each->ai_family, each->ai_addr);
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    const auto address = to_ip_address(entry->ai_family, entry->ai_addr);
     if (address) MJ_CHECK(check(url, *address, networks));
   }
   return {};
@@ -72,11 +72,11 @@ struct ResponseBody {
   std::string body;
   std::size_t max = 0;
 };
-std::size_t take(char* data, std::size_t size, std::size_t count, void* into) {
-  auto& taken = *static_cast<ResponseBody*>(into);
-  if (taken.max == 0) return size * count;
-  if (taken.body.size() + size * count > taken.max) return 0;
-  taken.body.append(data, size * count);
+std::size_t append_response(char* data, std::size_t size, std::size_t count, void* into) {
+  auto& response = *static_cast<ResponseBody*>(into);
+  if (response.max == 0) return size * count;
+  if (response.body.size() + size * count > response.max) return 0;
+  response.body.append(data, size * count);
   return size * count;
 }
 
@@ -85,14 +85,14 @@ struct AddressFilter {
   const Networks* networks = nullptr;
   std::string refused;  // last refused address
 };
-curl_socket_t open_socket(void* into, curlsocktype, curl_sockaddr* to) {
+curl_socket_t open_socket(void* into, curlsocktype, curl_sockaddr* address_data) {
   auto& gate = *static_cast<AddressFilter*>(into);
-  const auto address = ip_of(to->family, &to->addr);
+  const auto address = to_ip_address(address_data->family, &address_data->addr);
   if (gate.networks != nullptr && !(address && gate.networks->contains(*address))) {
     gate.refused = address ? to_text(*address) : "an address of another family";
     return CURL_SOCKET_BAD;
   }
-  return ::socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+  return ::socket(address_data->family, address_data->socktype | SOCK_CLOEXEC, address_data->protocol);
 }
 
 int is_stopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
@@ -104,7 +104,7 @@ int is_stopped(void* stop, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
 struct HttpClient::Handle {
   const Curl* curl;
   CURL* easy;
-  Handle(const Curl* loaded, CURL* made) : curl(loaded), easy(made) {}
+  Handle(const Curl* library, CURL* handle) : curl(library), easy(handle) {}
   ~Handle() { curl->easy_cleanup(easy); }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
@@ -127,7 +127,7 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool get) {
   const Curl& curl = *handle_->curl;
   CURL* const easy = handle_->easy;
   curl.easy_reset(easy);  // keeps its connections
-  ResponseBody taken{{}, call.max_bytes};
+  ResponseBody response{{}, call.max_bytes};
   curl_slist* headers = curl.slist_append(nullptr, "Content-Type: application/json");
   headers = curl.slist_append(headers, "Expect:");
   if (!call.bearer.empty()) headers = curl.slist_append(headers, ("Authorization: Bearer " + call.bearer).c_str());
@@ -145,8 +145,8 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool get) {
   set = set && curl.easy_setopt(easy, CURLOPT_HTTPHEADER, headers) == CURLE_OK;
   set = set && curl.easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, kConnectMs) == CURLE_OK;
   set = set && curl.easy_setopt(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(call.timeout_ms)) == CURLE_OK;
-  set = set && curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, take) == CURLE_OK;
-  set = set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &taken) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_WRITEFUNCTION, append_response) == CURLE_OK;
+  set = set && curl.easy_setopt(easy, CURLOPT_WRITEDATA, &response) == CURLE_OK;
   set = set && curl.easy_setopt(easy, CURLOPT_USERAGENT, "mycojobs") == CURLE_OK;
   AddressFilter gate{call.networks, {}};
   set = set && curl.easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket) == CURLE_OK;
@@ -167,7 +167,7 @@ Result<HttpAnswer> HttpClient::perform(const HttpPost& call, bool get) {
   }
   switch (done) {
     case CURLE_OK:
-      return HttpAnswer{static_cast<int>(status), std::move(taken.body)};
+      return HttpAnswer{static_cast<int>(status), std::move(response.body)};
     case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
       return fail(Code::invalid, call.url + ": is not an http:// or https:// address");

@@ -58,7 +58,7 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
     body_ = body;
     error_code code;
     const std::size_t used = put(boost::asio::const_buffer(bytes.data(), bytes.size()), code);
-    if (wrong_) return tl::unexpected<Error>(*wrong_);
+    if (error_) return tl::unexpected<Error>(*error_);
     if (code && code != http::error::need_more)
       return fail(Code::invalid, (is_header_done() ? "the chunks of the request's body are malformed: "
                                                    : "this is not an HTTP/1.1 request: ") +
@@ -76,14 +76,15 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
 
  private:
   void refuse(error_code& code, Error error) {
-    wrong_ = std::move(error);
+    error_ = std::move(error);
     code = http::error::bad_value;
   }
   void refuse(error_code& code, std::string message) { refuse(code, Error{Code::invalid, std::move(message)}); }
 
-  void on_request_impl(http::verb, beast::string_view verb, beast::string_view to, int version, error_code&) override {
+  void on_request_impl(http::verb, beast::string_view verb, beast::string_view request_target, int version,
+                       error_code&) override {
     method = std_view(verb);
-    target = std_view(to);
+    target = std_view(request_target);
     http_1_1 = version == 11;
   }
   void on_response_impl(int, beast::string_view, int, error_code&) override {}
@@ -109,10 +110,10 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
   }
 
   void on_body_init_impl(const boost::optional<std::uint64_t>& length, error_code& code) override {
-    if (const auto may = body_->begin(length.value_or(0)); !may) refuse(code, may.error());
+    if (const auto accepted = body_->begin(length.value_or(0)); !accepted) refuse(code, accepted.error());
   }
   std::size_t on_body_impl(beast::string_view bytes, error_code& code) override {
-    if (const auto may = body_->add(std_view(bytes)); !may) refuse(code, may.error());
+    if (const auto accepted = body_->add(std_view(bytes)); !accepted) refuse(code, accepted.error());
     return bytes.size();
   }
   void on_chunk_header_impl(std::uint64_t size, beast::string_view extensions, error_code& code) override {
@@ -130,17 +131,17 @@ class HttpRequestParser::Parser final : public http::basic_parser<true> {
   bool has_chunks_ = false, in_last_chunk_ = false;
   Body* body_ = nullptr;
   std::size_t overhead_ = 0;
-  std::optional<Error> wrong_;
+  std::optional<Error> error_;
 };
 
-HttpRequestParser::HttpRequestParser(std::size_t most_head_bytes, bool trailers)
-    : most_head_bytes_(most_head_bytes), parser_(std::make_unique<Parser>(trailers)) {}
+HttpRequestParser::HttpRequestParser(std::size_t max_head_bytes, bool trailers)
+    : max_head_bytes_(max_head_bytes), parser_(std::make_unique<Parser>(trailers)) {}
 HttpRequestParser::HttpRequestParser(HttpRequestParser&&) noexcept = default;
 HttpRequestParser& HttpRequestParser::operator=(HttpRequestParser&&) noexcept = default;
 HttpRequestParser::~HttpRequestParser() = default;
 
 bool HttpRequestParser::has_head() const { return parser_->is_header_done(); }
-bool HttpRequestParser::done() const { return parser_->is_done(); }
+bool HttpRequestParser::is_complete() const { return parser_->is_done(); }
 const std::string& HttpRequestParser::method() const { return parser_->method; }
 const std::string& HttpRequestParser::target() const { return parser_->target; }
 const HttpFields& HttpRequestParser::fields() const { return parser_->fields; }
@@ -148,24 +149,24 @@ bool HttpRequestParser::is_http_1_1() const { return parser_->http_1_1; }
 bool HttpRequestParser::is_keep_alive() const { return parser_->keep_alive(); }
 
 // The library receives only complete heads, so the result does not depend on how the bytes arrive.
-Result<std::size_t> HttpRequestParser::take_head(std::string_view bytes) {
+Result<std::size_t> HttpRequestParser::parse_head(std::string_view bytes) {
   std::size_t length = 0;
-  for (; length == 0 && looked_ < bytes.size(); ++looked_) {
-    const char before = looked_ == 0 ? '\n' : bytes[looked_ - 1], c = bytes[looked_];
-    if (c == '\n' && before != '\r') return fail(Code::invalid, "a line of the head ends without CR LF");
-    if (before == '\n' && (c == ' ' || c == '\t')) return fail(Code::invalid, "a header continues in the next line");
-    if (c == '\n' && bytes.substr(0, looked_ + 1).ends_with("\r\n\r\n")) length = looked_ + 1;
+  for (; length == 0 && searched_bytes_ < bytes.size(); ++searched_bytes_) {
+    const char previous = searched_bytes_ == 0 ? '\n' : bytes[searched_bytes_ - 1], c = bytes[searched_bytes_];
+    if (c == '\n' && previous != '\r') return fail(Code::invalid, "a line of the head ends without CR LF");
+    if (previous == '\n' && (c == ' ' || c == '\t')) return fail(Code::invalid, "a header continues in the next line");
+    if (c == '\n' && bytes.substr(0, searched_bytes_ + 1).ends_with("\r\n\r\n")) length = searched_bytes_ + 1;
   }
-  if (looked_ > most_head_bytes_)
-    return fail(Code::too_large, "the head is over " + std::to_string(most_head_bytes_) + " bytes");
+  if (searched_bytes_ > max_head_bytes_)
+    return fail(Code::too_large, "the head is over " + std::to_string(max_head_bytes_) + " bytes");
   if (length == 0) return 0;
   MJ_TRY(used, parser_->read(bytes.substr(0, length), nullptr));
   if (used != length || !has_head()) return fail(Code::invalid, "the head is not valid HTTP/1.1");
   return length;
 }
 
-Result<std::size_t> HttpRequestParser::take_body(std::string_view bytes, Body& body) {
-  if (done()) return 0;
+Result<std::size_t> HttpRequestParser::parse_body(std::string_view bytes, Body& body) {
+  if (is_complete()) return 0;
   return parser_->read(bytes, &body);
 }
 

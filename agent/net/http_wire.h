@@ -29,22 +29,22 @@ using HttpFields = std::vector<std::pair<std::string, std::string>>;  // in thei
 // Parser of one request.
 class HttpRequestParser {
  public:
-  // trailers: whether fields after a chunked body are accepted.
-  explicit HttpRequestParser(std::size_t most_head_bytes, bool trailers = false);
+  // `trailers` says whether fields after a chunked body are accepted.
+  explicit HttpRequestParser(std::size_t max_head_bytes, bool trailers = false);
   HttpRequestParser(HttpRequestParser&&) noexcept;
   HttpRequestParser& operator=(HttpRequestParser&&) noexcept;
   ~HttpRequestParser();
 
   // Returns the size of the head, or 0 if the head is incomplete; the caller then passes the same bytes again with more
   // bytes. Errors: invalid, too_large.
-  Result<std::size_t> take_head(std::string_view bytes);
+  Result<std::size_t> parse_head(std::string_view bytes);
   bool has_head() const;
   // REQUIRES for the functions below: has_head().
   const std::string& method() const;
   const std::string& target() const;  // never empty, without blanks and control characters
   const HttpFields& fields() const;   // fields of the head
   bool is_http_1_1() const;
-  bool is_keep_alive() const;  // Returns whether the client requests a persistent connection.
+  bool is_keep_alive() const;  // the client requests a persistent connection
 
   // Receives the body in parts. begin() receives the length if the head declares it. An error ends the request.
   struct Body {
@@ -55,12 +55,12 @@ class HttpRequestParser {
   // Reads body bytes after the head. Returns the number of bytes that belong to the request. The caller passes the
   // remaining bytes again with more bytes: they are an incomplete line of a chunk, or belong to the next request.
   // Errors: invalid; too_large (over 16 KiB of chunk extensions and trailers); errors of `Body`.
-  Result<std::size_t> take_body(std::string_view bytes, Body&);
-  bool done() const;
+  Result<std::size_t> parse_body(std::string_view bytes, Body&);
+  bool is_complete() const;
 
  private:
   class Parser;
-  std::size_t most_head_bytes_, looked_ = 0;  // looked_: number of head bytes already searched
+  std::size_t max_head_bytes_, searched_bytes_ = 0;  // searched_bytes_: number of head bytes already searched
   std::unique_ptr<Parser> parser_;
 };
 

@@ -21,20 +21,20 @@ constexpr std::pair<std::string_view, Code> kWords[] = {
     {"stale_claim", Code::stale_claim},
 };
 
-std::string text_of(const json& object, const char* name) {
+std::string get_text(const json& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-Error error_of(const json& error) {
+Error parse_error(const json& error) {
   if (!error.is_object()) return {Code::internal, "the server returned an error that is not an object"};
   const auto data = error.find("data");
-  const std::string word = data != error.end() && data->is_object() ? text_of(*data, "word") : "";
-  Error out{Code::internal, text_of(error, "message")};
-  const std::string remedy = data != error.end() && data->is_object() ? text_of(*data, "remedy") : "";
+  const std::string code_name = data != error.end() && data->is_object() ? get_text(*data, "word") : "";
+  Error out{Code::internal, get_text(error, "message")};
+  const std::string remedy = data != error.end() && data->is_object() ? get_text(*data, "remedy") : "";
   if (!remedy.empty()) out.message += "; " + remedy;
   for (const auto& [each, code] : kWords) {
-    if (each == word) out.code = code;
+    if (each == code_name) out.code = code;
   }
   return out;
 }
@@ -43,7 +43,7 @@ Error error_of(const json& error) {
 std::optional<Result<json>> rpc_answer(std::string_view text) {
   auto reply = parse_json(text, kMaxAnswer);
   if (!reply || !reply->is_object()) return std::nullopt;
-  if (reply->contains("error")) return Result<json>(tl::unexpected<Error>(error_of((*reply)["error"])));
+  if (reply->contains("error")) return Result<json>(tl::unexpected<Error>(parse_error((*reply)["error"])));
   if (reply->contains("result")) return Result<json>(std::move((*reply)["result"]));
   return std::nullopt;
 }
@@ -64,10 +64,10 @@ std::string answer_rpc(std::string_view request, std::size_t max_bytes,
   json id;
   const auto done = [&]() -> Result<json> {
     MJ_TRY(call, parse_json(request, max_bytes));
-    if (!call.is_object() || text_of(call, "method").empty())
+    if (!call.is_object() || get_text(call, "method").empty())
       return fail(Code::invalid, "it is not a JSON-RPC request: an object with method, params and id");
     id = call.value("id", json());
-    return run(text_of(call, "method"), call.value("params", json::object()));
+    return run(get_text(call, "method"), call.value("params", json::object()));
   }();
   json answer{{"jsonrpc", "2.0"}, {"id", id}};
   if (done) {

@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::size_t kMaxUrlBytes = 2048;
 
-tl::unexpected<Error> refuse_url(std::string_view url, const std::string& why) {
-  return fail(Code::invalid, excerpt(url) + ": " + why);
+tl::unexpected<Error> refuse_url(std::string_view url, const std::string& reason) {
+  return fail(Code::invalid, excerpt(url) + ": " + reason);
 }
 
 bool is_dots(std::string_view segment) {
@@ -27,8 +27,8 @@ bool is_dots(std::string_view segment) {
 // Returns whether the path has an escape that a server may treat as '/' or as the end of the path.
 bool hides_parts(std::string_view path) {
   path = path.substr(0, path.find('?'));
-  for (const std::string_view each : {"%2f", "%2F", "%5c", "%5C", "%00"}) {
-    if (path.find(each) != std::string_view::npos) return true;
+  for (const std::string_view escape : {"%2f", "%2F", "%5c", "%5C", "%00"}) {
+    if (path.find(escape) != std::string_view::npos) return true;
   }
   return false;
 }
@@ -55,30 +55,31 @@ Result<WebAddress> read_address(std::string_view url, bool any_port) {
     return static_cast<unsigned char>(c) <= ' ' || static_cast<unsigned char>(c) >= 0x7f || c == '\\' || c == '#';
   });
   if (odd) return refuse_url(url, "has a blank, a control character, a letter beyond ASCII, '\\' or '#' in it");
-  const std::string_view rest = url.substr(out.encrypted ? 8 : 7);
-  std::string_view place = rest.substr(0, rest.find_first_of("/?"));
-  out.path = rest.substr(place.size());
+  const std::string_view remainder = url.substr(out.encrypted ? 8 : 7);
+  std::string_view host_port = remainder.substr(0, remainder.find_first_of("/?"));
+  out.path = remainder.substr(host_port.size());
   if (!out.path.empty() && out.path[0] == '?') out.path.insert(0, "/");
   if (hides_parts(out.path)) return refuse_url(url, "has %2f, %5c or %00 in its path");
   if (has_dots(out.path)) return refuse_url(url, "has '.' or '..' as a part of its path");
-  const bool any = any_port && place.ends_with(":*");
-  if (any) place.remove_suffix(2);
-  auto parsed = parse_host_port(place, out.encrypted ? 443 : 80);
+  const bool any = any_port && host_port.ends_with(":*");
+  if (any) host_port.remove_suffix(2);
+  auto parsed = parse_host_port(host_port, out.encrypted ? 443 : 80);
   if (!parsed) return refuse_url(url, parsed.error().message);
-  out.place = std::move(*parsed);
-  if (any) out.place.port = 0;
+  out.host_port = std::move(*parsed);
+  if (any) out.host_port.port = 0;
   return out;
 }
 
-bool goes_on(std::string_view path, std::string_view entry) {
+bool continues_entry(std::string_view path, std::string_view entry) {
   if (entry.empty() || entry == "/" || path == entry) return true;
   if (!path.starts_with(entry)) return false;
   return entry.ends_with('/') || path[entry.size()] == '/' || path[entry.size()] == '?';
 }
 
 bool allows(const WebAddress& entry, const WebAddress& address) {
-  return entry.encrypted == address.encrypted && entry.place.host == address.place.host &&
-         (entry.place.port == 0 || entry.place.port == address.place.port) && goes_on(address.path, entry.path);
+  return entry.encrypted == address.encrypted && entry.host_port.host == address.host_port.host &&
+         (entry.host_port.port == 0 || entry.host_port.port == address.host_port.port) &&
+         continues_entry(address.path, entry.path);
 }
 
 }  // namespace
@@ -86,15 +87,15 @@ bool allows(const WebAddress& entry, const WebAddress& address) {
 Result<WebAddress> parse_web_address(std::string_view url) { return read_address(url, false); }
 
 Result<Webhooks> Webhooks::parse(const std::vector<std::string>& entries) {
-  Webhooks made;
+  Webhooks webhooks;
   std::string text;
   for (const std::string& entry : entries) {
     MJ_TRY(address, read_address(entry, true));
-    made.allowed_.push_back(std::move(address));
+    webhooks.allowed_.push_back(std::move(address));
     text += (text.empty() ? "" : ", ") + entry;
   }
-  if (!text.empty()) made.text_ = std::move(text);
-  return made;
+  if (!text.empty()) webhooks.text_ = std::move(text);
+  return webhooks;
 }
 
 Result<void> Webhooks::check(std::string_view url) const {

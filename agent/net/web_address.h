@@ -20,7 +20,7 @@ namespace mycojobs {
 // net/host.h parses the host of an address, so that all readers agree on the host.
 struct WebAddress {
   bool encrypted = false;  // true: https
-  HostPort place;          // port 0: any port, only in an entry
+  HostPort host_port;          // port 0: any port, only in an entry
   std::string path;        // from its '/', with the query; may be empty
 };
 // Error invalid: no http:// or https://, a user before the host, a non-canonical host, a path with a part '.' or '..'

@@ -15,7 +15,7 @@ constexpr std::size_t kMinSecret = 16, kMaxSecret = 1024;
 constexpr std::string_view kMarked = "whsec_";
 
 // Returns an empty text if the line is not a secret.
-std::string secret_of(std::string_view line) {
+std::string parse_secret(std::string_view line) {
   if (!line.starts_with(kMarked)) return std::string(line);
   line.remove_prefix(kMarked.size());
   return decode_base64(line).value_or("");
@@ -35,7 +35,7 @@ Result<std::vector<std::string>> read_webhook_secrets(const std::string& path) {
   for (std::size_t number = 1; std::getline(file, line); ++number) {
     while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
     if (line.empty() || line[0] == '#') continue;
-    std::string secret = secret_of(line);
+    std::string secret = parse_secret(line);
     if (secret.size() < kMinSecret || secret.size() > kMaxSecret) {
       return fail(Code::invalid, path + ": line " + std::to_string(number) +
                                      " is not a secret: use whsec_ and base64 of 16 to 1024 bytes, for example "
@@ -49,13 +49,13 @@ Result<std::vector<std::string>> read_webhook_secrets(const std::string& path) {
 
 std::string webhook_signature(const std::vector<std::string>& secrets, std::string_view id, std::uint64_t unix_s,
                               std::string_view body) {
-  std::string text(id), all;
+  std::string text(id), signatures;
   text.append(".").append(std::to_string(unix_s)).append(".").append(body);
   for (const std::string& secret : secrets) {
-    if (!all.empty()) all += ' ';
-    all += "v1," + encode_base64(hmac_sha256(secret, text));
+    if (!signatures.empty()) signatures += ' ';
+    signatures += "v1," + encode_base64(hmac_sha256(secret, text));
   }
-  return all;
+  return signatures;
 }
 
 Result<void> call_webhook(HttpClient& http, const WebhookCall& call) {

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "model/policy_json.h"
 #include "model/records.h"
+#include "security/ceilings.h"
 
 namespace mycojobs {
 

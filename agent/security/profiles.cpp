@@ -35,17 +35,17 @@ std::span<const Profile> profiles() {
 }
 
 const Policy& profile(std::string_view name) {
-  const auto all = profiles();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Profile& each) { return each.name == name; });
-  assert(found != all.end());
-  return found->policy;
+  const auto rows = profiles();
+  const auto match = std::find_if(rows.begin(), rows.end(), [&](const Profile& row) { return row.name == name; });
+  assert(match != rows.end());
+  return match->policy;
 }
 
 std::string_view profile_of(std::string_view script_type) {
   if (script_type == "v") return "v.run";
   if (script_type == "rust") return "native";
-  for (const Profile& each : profiles()) {
-    if (each.name == script_type && script_type != "command") return each.name;
+  for (const Profile& row : profiles()) {
+    if (row.name == script_type && script_type != "command") return row.name;
   }
   return "command";
 }
@@ -53,34 +53,12 @@ std::string_view profile_of(std::string_view script_type) {
 Result<void> check_warm(std::string_view name, const Policy& policy) {
   if (policy.warm_runs == 0) return {};
   std::string names;
-  for (const Profile& each : profiles()) {
-    if (each.warm && each.name == name) return {};
-    if (each.warm) names += (names.empty() ? "" : ", ") + std::string(each.name);
+  for (const Profile& row : profiles()) {
+    if (row.warm && row.name == name) return {};
+    if (row.warm) names += (names.empty() ? "" : ", ") + std::string(row.name);
   }
   return fail(Code::invalid,
               "policy.warm.runs: " + std::string(name) + " has no warm processes (" + names + " have): omit it");
-}
-
-Policy default_ceiling() {
-  Policy max;
-  max.cpu_ms = max.wall_ms = 0;
-  max.memory_bytes = 1024 * kMebi;
-  max.pids = 256;
-  max.disk_bytes = 1024 * kMebi;
-  max.file_bytes = 1024 * kMebi;
-  max.open_files = 1024;
-  max.output_bytes = kMebi;
-  max.warm_idle_ms = 600'000;
-  return max;
-}
-
-Ceiling Ceilings::of(Id context) const {
-  const auto own = contexts.find(context);
-  std::bitset<kPolicyFields> fields;
-  for (const Id id : {Id{0}, context}) {
-    if (const auto found = written.find(id); found != written.end()) fields |= found->second;
-  }
-  return {own == contexts.end() ? standard : own->second, context, own_folders, fields};
 }
 
 void apply_policy(RunSpec& spec, const Policy& policy, std::uint64_t timeout_ms) {

@@ -27,21 +27,6 @@ std::string_view profile_of(std::string_view script_type);
 // Error invalid: the policy requests a warm process, and the profile does not support one.
 Result<void> check_warm(std::string_view profile, const Policy&);
 
-// Returns a ceiling with the limits that the profiles need. Jobs may not request networks, programs, folders, secrets
-// or warm processes under it.
-Policy default_ceiling();
-
-// The operator's ceilings: one per context with a ceiling of its own, and one for all other contexts.
-struct Ceilings {
-  Policy standard = default_ceiling();
-  std::map<Id, Policy> contexts;
-  // As in Ceiling; key 0: the standard ceiling, which all contexts inherit.
-  std::map<Id, std::bitset<kPolicyFields>> written;
-  std::vector<std::string> own_folders;  // as in Ceiling
-  Ceiling of(Id context) const;
-  bool operator==(const Ceilings&) const = default;
-};
-
 // Sets the limits and grants of a run. Every run gets its policy here. timeout_ms: the job's timeout; the smaller of it
 // and the policy's wall limit applies.
 void apply_policy(RunSpec&, const Policy&, std::uint64_t timeout_ms);

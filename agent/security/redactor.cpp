@@ -21,34 +21,34 @@ Matcher::Node Matcher::child(Node node, unsigned char byte) const {
   if (node == 0) return root_[byte];
   if (nodes_[node].chained && nodes_[node + 1].byte == byte) return node + 1;
   if (!nodes_[node].parts) return 0;
-  const auto found = branches_.find(branch(node, byte));
-  return found == branches_.end() ? 0 : found->second;
+  const auto branch_entry = branches_.find(branch(node, byte));
+  return branch_entry == branches_.end() ? 0 : branch_entry->second;
 }
 
 Matcher::Node Matcher::make_child(Node node, unsigned char byte) {
-  const Node made = static_cast<Node>(nodes_.size());
+  const Node new_node = static_cast<Node>(nodes_.size());
   if (node == 0) {
-    root_[byte] = made;
-  } else if (made == node + 1) {
+    root_[byte] = new_node;
+  } else if (new_node == node + 1) {
     nodes_[node].chained = true;
   } else {
     nodes_[node].parts = true;
-    branches_[branch(node, byte)] = made;
+    branches_[branch(node, byte)] = new_node;
   }
   State state;
   state.depth = nodes_[node].depth + 1;
   state.byte = byte;
   nodes_.push_back(state);
   parents_.push_back(node);
-  return made;
+  return new_node;
 }
 
 void Matcher::add(std::string_view text, std::uint32_t owner) {
   Node node = 0;
   for (char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    const Node there = child(node, byte);
-    node = there != 0 ? there : make_child(node, byte);
+    const Node next_node = child(node, byte);
+    node = next_node != 0 ? next_node : make_child(node, byte);
   }
   if (node == 0 || nodes_[node].match != 0) return;
   nodes_[node].match = static_cast<std::uint32_t>(matches_.size());
@@ -57,11 +57,11 @@ void Matcher::add(std::string_view text, std::uint32_t owner) {
 }
 
 std::vector<Matcher::Node> Matcher::nodes_by_depth() const {
-  std::vector<std::size_t> begins(longest_ + 2);
-  for (const State& state : nodes_) ++begins[state.depth + 1];
-  std::partial_sum(begins.begin(), begins.end(), begins.begin());
+  std::vector<std::size_t> offsets(longest_ + 2);
+  for (const State& state : nodes_) ++offsets[state.depth + 1];
+  std::partial_sum(offsets.begin(), offsets.end(), offsets.begin());
   std::vector<Node> order(nodes_.size());
-  for (Node node = 0; node < nodes_.size(); ++node) order[begins[nodes_[node].depth]++] = node;
+  for (Node node = 0; node < nodes_.size(); ++node) order[offsets[nodes_[node].depth]++] = node;
   return order;
 }
 
@@ -80,13 +80,13 @@ void Matcher::add_row(Node node) {
   const State& state = nodes_[node];
   if (state.chained) rows_[row + class_of_[nodes_[node + 1].byte]] = node + 1;
   for (unsigned byte = 0; byte < class_of_.size() && (node == 0 || state.parts); ++byte) {
-    const Node there = child(node, static_cast<unsigned char>(byte));
-    if (there != 0) rows_[row + class_of_[byte]] = there;
+    const Node next_node = child(node, static_cast<unsigned char>(byte));
+    if (next_node != 0) rows_[row + class_of_[byte]] = next_node;
   }
   nodes_[node].row = row;
 }
 
-// Nodes are processed by depth, because the fallback of a node is shallower than the node.
+// Processes the nodes by depth, because the fallback of a node has a smaller depth than the node.
 void Matcher::finish() {
   number_classes();
   for (Node node : nodes_by_depth()) {
@@ -114,29 +114,31 @@ namespace {
 constexpr std::string_view kBase64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 std::string_view trim(std::string_view text) {
-  const auto blank = [](char c) { return is_blank(static_cast<unsigned char>(c)); };
-  while (!text.empty() && blank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && blank(text.back())) text.remove_suffix(1);
+  const auto is_blank_character = [](char c) { return is_blank(static_cast<unsigned char>(c)); };
+  while (!text.empty() && is_blank_character(text.front())) text.remove_prefix(1);
+  while (!text.empty() && is_blank_character(text.back())) text.remove_suffix(1);
   return text;
 }
 
-// offset: number of bytes before the value in the encoded data. end: receives the last characters, which also depend on
-// the padding.
+// Returns the characters of the base64 form that depend only on the value. `offset` is the number of bytes before the
+// value in the encoded data. `end` receives the last characters, which also depend on the padding.
 std::string base64_core(std::string_view value, std::size_t offset, std::string& end) {
   std::string bytes(offset, '\0');
   bytes += value;
   const std::size_t bits = bytes.size() * 8;
   bytes.append(3, '\0');
-  const auto letter = [&bytes](std::size_t i) {
+  const auto encode_sextet = [&bytes](std::size_t i) {
     const std::size_t bit = i * 6;
-    const auto byte = [&bytes](std::size_t at) { return static_cast<unsigned>(static_cast<unsigned char>(bytes[at])); };
-    const unsigned two = byte(bit / 8) << 8 | byte(bit / 8 + 1);
-    return kBase64[two >> (10 - bit % 8) & 63];
+    const auto byte = [&bytes](std::size_t index) {
+      return static_cast<unsigned>(static_cast<unsigned char>(bytes[index]));
+    };
+    const unsigned two_bytes = byte(bit / 8) << 8 | byte(bit / 8 + 1);
+    return kBase64[two_bytes >> (10 - bit % 8) & 63];
   };
   std::string core;
-  for (std::size_t i = (offset * 8 + 5) / 6; i < bits / 6; ++i) core.push_back(letter(i));
+  for (std::size_t i = (offset * 8 + 5) / 6; i < bits / 6; ++i) core.push_back(encode_sextet(i));
   end.clear();
-  if (bits % 6 != 0) end = letter(bits / 6) + std::string(bits % 6 == 2 ? 2 : 1, '=');
+  if (bits % 6 != 0) end = encode_sextet(bits / 6) + std::string(bits % 6 == 2 ? 2 : 1, '=');
   return core;
 }
 
@@ -149,7 +151,7 @@ unsigned hex_value(std::string_view digits) {
   return value;
 }
 
-EscapeMeaning utf8_of(unsigned code) {
+EscapeMeaning encode_utf8(unsigned code) {
   EscapeMeaning out{EscapeMeaning::State::whole};
   const auto add = [&out](unsigned byte) { out.bytes[out.size++] = static_cast<char>(byte); };
   if (code < 0x80) return add(code), out;
@@ -166,39 +168,39 @@ EscapeMeaning utf8_of(unsigned code) {
 
 using State = EscapeMeaning::State;
 
-EscapeMeaning letter_of(char letter) {
+EscapeMeaning decode_letter(char letter) {
   constexpr std::string_view kLetters = "\"'\\/bfnrt";
-  constexpr std::string_view kMeant = "\"'\\/\b\f\n\r\t";
+  constexpr std::string_view kMeanings = "\"'\\/\b\f\n\r\t";
   if (letter == 'x' || letter == 'u') return {State::more};
-  const std::size_t at = kLetters.find(letter);
-  if (at == std::string_view::npos) return {};
-  return {State::whole, {kMeant[at]}, 1};
+  const std::size_t index = kLetters.find(letter);
+  if (index == std::string_view::npos) return {};
+  return {State::whole, {kMeanings[index]}, 1};
 }
 
 bool is_high_surrogate(unsigned code) { return code >= 0xD800 && code <= 0xDBFF; }
 bool is_low_surrogate(unsigned code) { return code >= 0xDC00 && code <= 0xDFFF; }
 
 // Reads one escaped character, "\uXXXX", or a pair of surrogates, "\uXXXX\uXXXX".
-EscapeMeaning character_of(std::string_view begun) {
-  constexpr std::size_t kOne = 6, kPair = 12;
-  const unsigned first = hex_value(begun.substr(2, 4));
-  if (begun.size() == kOne) {
+EscapeMeaning decode_character(std::string_view escape) {
+  constexpr std::size_t kSingleBytes = 6, kPairBytes = 12;
+  const unsigned first = hex_value(escape.substr(2, 4));
+  if (escape.size() == kSingleBytes) {
     if (is_high_surrogate(first)) return {State::more};
-    return is_low_surrogate(first) ? EscapeMeaning() : utf8_of(first);
+    return is_low_surrogate(first) ? EscapeMeaning() : encode_utf8(first);
   }
-  if (begun.size() < kPair) return {State::more};
-  const unsigned second = hex_value(begun.substr(8, 4));
+  if (escape.size() < kPairBytes) return {State::more};
+  const unsigned second = hex_value(escape.substr(8, 4));
   if (!is_low_surrogate(second)) return {};
-  return utf8_of(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00));
+  return encode_utf8(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00));
 }
 
 std::string read_plain(std::string_view text) {
   std::string form;
   Decoder reader(Encoding::plain);
-  const auto keep = [&form](unsigned char byte, std::uint64_t, std::uint64_t) {
+  const auto sink = [&form](unsigned char byte, std::uint64_t, std::uint64_t) {
     form.push_back(static_cast<char>(byte));
   };
-  for (char c : text) reader.take_byte(static_cast<unsigned char>(c), 0, keep, [] { return 0U; });
+  for (char c : text) reader.take_byte(static_cast<unsigned char>(c), 0, sink, [] { return 0U; });
   return form;
 }
 
@@ -208,30 +210,30 @@ bool is_packed(unsigned char byte) {
 
 }  // namespace
 
-Decoder::Steps Decoder::make_steps(Encoding reading) {
+Decoder::Steps Decoder::make_steps(Encoding encoding) {
   using Kind = Step::Kind;
   Steps steps{};
   for (unsigned i = 0; i < steps.size(); ++i) {
     const auto byte = static_cast<unsigned char>(i);
     Step& step = steps[i] = {Kind::character, byte};
-    if (reading == Encoding::packed) {
+    if (encoding == Encoding::packed) {
       if (byte == '-') step.read = '+';
       if (byte == '_') step.read = '/';
       if (byte == '\n' || byte == '\r') step.kind = Kind::line_end;
       if (step.kind == Kind::character && !is_packed(step.read)) step.kind = Kind::separator;
-    } else if (is_blank(byte) || (reading == Encoding::url && byte == '+')) {
+    } else if (is_blank(byte) || (encoding == Encoding::url && byte == '+')) {
       step = {Kind::blank, ' '};
-    } else if (byte == (reading == Encoding::url ? '%' : '\\') && reading != Encoding::plain) {
+    } else if (byte == (encoding == Encoding::url ? '%' : '\\') && encoding != Encoding::plain) {
       step.kind = Kind::escape;
     }
   }
   return steps;
 }
 
-const Decoder::Steps& Decoder::steps(Encoding reading) {
+const Decoder::Steps& Decoder::steps(Encoding encoding) {
   static const std::array<Steps, 4> kSteps = {make_steps(Encoding::plain), make_steps(Encoding::url),
                                               make_steps(Encoding::escapes), make_steps(Encoding::packed)};
-  return kSteps[static_cast<std::size_t>(reading)];
+  return kSteps[static_cast<std::size_t>(encoding)];
 }
 
 void Decoder::skip_bytes(std::string_view bytes) {
@@ -249,20 +251,20 @@ bool Decoder::reads_as_plain(std::string_view bytes) const {
   return bytes.find('%') == std::string_view::npos && bytes.find('+') == std::string_view::npos;
 }
 
-EscapeMeaning unescape(Encoding reading, std::string_view begun) {
+EscapeMeaning unescape(Encoding encoding, std::string_view escape) {
   constexpr std::size_t kSecondBackslash = 7, kSecondLetter = 8;
-  const std::size_t size = begun.size();
-  const char last = begun.back();
+  const std::size_t size = escape.size();
+  const char last_character = escape.back();
   if (size == 1) return {State::more};
-  const bool url = reading == Encoding::url;
-  if (!url && size == 2) return letter_of(last);
-  if (size == kSecondBackslash) return {last == '\\' ? State::more : State::none};
-  if (size == kSecondLetter) return {last == 'u' ? State::more : State::none};
-  if (!is_hex_digit(last)) return {};
-  const bool one_byte = url || begun[1] == 'x';
+  const bool url = encoding == Encoding::url;
+  if (!url && size == 2) return decode_letter(last_character);
+  if (size == kSecondBackslash) return {last_character == '\\' ? State::more : State::none};
+  if (size == kSecondLetter) return {last_character == 'u' ? State::more : State::none};
+  if (!is_hex_digit(last_character)) return {};
+  const bool one_byte = url || escape[1] == 'x';
   if (one_byte && size < (url ? 3U : 4U)) return {State::more};
-  if (one_byte) return {State::whole, {static_cast<char>(hex_value(begun.substr(size - 2)))}, 1};
-  return size < 6 ? EscapeMeaning{State::more} : character_of(begun);
+  if (one_byte) return {State::whole, {static_cast<char>(hex_value(escape.substr(size - 2)))}, 1};
+  return size < 6 ? EscapeMeaning{State::more} : decode_character(escape);
 }
 
 std::string plain_form(std::string_view value) { return read_plain(trim(value)); }
@@ -307,31 +309,31 @@ Redactor::Redactor(const std::vector<Secret>& secrets) {
     marks_.push_back("[secret " + secret.name + "]");
     add(secret.value, owner);
     if (secret.value.find('\n') == std::string::npos) continue;
-    for (std::string_view left = secret.value; !left.empty();) {
-      const std::string_view line = left.substr(0, left.find('\n'));
-      left.remove_prefix(std::min(left.size(), line.size() + 1));
+    for (std::string_view remaining = secret.value; !remaining.empty();) {
+      const std::string_view line = remaining.substr(0, remaining.find('\n'));
+      remaining.remove_prefix(std::min(remaining.size(), line.size() + 1));
       if (plain_form(line).size() >= kMinLineBytes) add(line, owner);
     }
   }
   plain_.finish();
   packed_.finish();
-  for (const Encoding reading : {Encoding::plain, Encoding::url, Encoding::escapes, Encoding::packed}) {
-    const Bytes& bytes = begins_[static_cast<std::size_t>(reading)] = possible_starts(reading);
+  for (const Encoding encoding : {Encoding::plain, Encoding::url, Encoding::escapes, Encoding::packed}) {
+    const Bytes& bytes = begins_[static_cast<std::size_t>(encoding)] = possible_starts(encoding);
     std::transform(bytes.begin(), bytes.end(), begins_any_.begin(), begins_any_.begin(), std::logical_or<>());
   }
 }
 
-Redactor::Bytes Redactor::possible_starts(Encoding reading) const {
-  Bytes begins{};
-  for (unsigned byte = 0; byte < begins.size(); ++byte) {
-    Decoder reader(reading);
-    const auto see = [&](unsigned char read, std::uint64_t, std::uint64_t) {
-      begins[byte] = matcher(reading).starts_with(read);
+Redactor::Bytes Redactor::possible_starts(Encoding encoding) const {
+  Bytes starts{};
+  for (unsigned byte = 0; byte < starts.size(); ++byte) {
+    Decoder reader(encoding);
+    const auto mark_start = [&](unsigned char character, std::uint64_t, std::uint64_t) {
+      starts[byte] = matcher(encoding).starts_with(character);
     };
-    reader.take_byte(static_cast<unsigned char>(byte), 0, see, [] { return 0U; });
-    begins[byte] = begins[byte] || reader.is_open();
+    reader.take_byte(static_cast<unsigned char>(byte), 0, mark_start, [] { return 0U; });
+    starts[byte] = starts[byte] || reader.is_open();
   }
-  return begins;
+  return starts;
 }
 
 void Redactor::add(std::string_view value, std::uint32_t owner) {
@@ -355,21 +357,22 @@ Redaction::View::View(Encoding encoding, const Redactor& redactor)
       may_follow(encoding == Encoding::url || encoding == Encoding::escapes),
       follows_plain(may_follow) {}
 
-// The ring buffer holds the lower half of each position. The upper half is that of the current position, or one less.
+// The ring buffer holds the lower 32 bits of each position. The upper 32 bits are those of the current position, or one
+// less.
 std::uint64_t Redaction::View::begin_of_last(std::uint32_t count, std::uint64_t now) const {
   const std::uint32_t low = where[(read - count) & (where.size() - 1)];
   return now - (static_cast<std::uint32_t>(now) - low);
 }
 
-// Called at an escape: from here on this view decodes the stream itself.
+// Called at an escape. After the escape this view decodes the stream itself.
 void Redaction::View::leave_match(const View& plain) {
   follows_plain = false;
   reader.continue_from(plain.reader);
   node = plain.node;
   read = plain.read;
   for (std::uint32_t count = matcher.depth(node); count > 0; --count) {
-    const std::uint64_t at = (read - count) & (where.size() - 1);
-    where[at] = plain.where[at];
+    const std::uint64_t slot = (read - count) & (where.size() - 1);
+    where[slot] = plain.where[slot];
   }
 }
 
@@ -397,16 +400,17 @@ bool Redaction::idle() const {
          std::all_of(views_.begin(), views_.end(), [](const View& view) { return view.follows_plain || view.idle(); });
 }
 
-// Keeps the places disjoint. `place` ends after all others and is merged with those that it overlaps.
+// Adds a place and keeps the places disjoint: `place` ends after all others and is merged with every place that it
+// overlaps.
 void Redaction::add(std::vector<Place>& places, Place place) {
   while (!places.empty() && places.back().end > place.begin) {
-    const Place& before = places.back();
-    if (before.length > place.length || (before.length == place.length && before.owner < place.owner)) {
-      place.length = before.length;
-      place.owner = before.owner;
+    const Place& previous = places.back();
+    if (previous.length > place.length || (previous.length == place.length && previous.owner < place.owner)) {
+      place.length = previous.length;
+      place.owner = previous.owner;
     }
-    place.begin = std::min(place.begin, before.begin);
-    place.end = std::max(place.end, before.end);
+    place.begin = std::min(place.begin, previous.begin);
+    place.end = std::max(place.end, previous.end);
     places.pop_back();
   }
   places.push_back(place);
@@ -418,7 +422,7 @@ void Redaction::note(View& view, unsigned char byte, std::uint64_t begin, std::u
   note_match(view, begin, end);
 }
 
-// begin, end: position of the last byte of the match.
+// `begin` and `end` are the position of the last byte of the match.
 void Redaction::note_match(View& view, std::uint64_t begin, std::uint64_t end) {
   if (!view.matcher.has_match(view.node)) return;
   const Matcher::Match& match = view.matcher.match(view.node);
@@ -435,7 +439,7 @@ std::size_t Redaction::plain_prefix(std::string_view bytes, const Redactor::Byte
 
 // Reads bytes that stand for themselves, until another kind of byte, the end of a match, or a position without a prefix
 // of a value. Most of the time of a redaction is spent here. Returns the number of bytes read.
-std::size_t Redaction::scan(View& view, std::string_view bytes, std::uint64_t at) {
+std::size_t Redaction::scan(View& view, std::string_view bytes, std::uint64_t position) {
   const Matcher& matcher = view.matcher;
   const std::uint64_t mask = view.where.size() - 1;
   std::uint32_t* const where = view.where.data();
@@ -444,18 +448,18 @@ std::size_t Redaction::scan(View& view, std::string_view bytes, std::uint64_t at
   for (bool stop = false; i < bytes.size() && !stop; ++i) {
     const Decoder::Step step = view.reader.step(bytes[i]);
     if (step.kind != Decoder::Step::Kind::character) break;
-    where[(view.read + i) & mask] = static_cast<std::uint32_t>(at + i);
+    where[(view.read + i) & mask] = static_cast<std::uint32_t>(position + i);
     node = matcher.next(node, step.read);
     stop = node == 0 || matcher.has_match(node);
   }
   view.node = node;
   view.read += i;
   view.reader.count_characters(i);
-  if (i > 0) note_match(view, at + i - 1, at + i);
+  if (i > 0) note_match(view, position + i - 1, position + i);
   return i;
 }
 
-void Redaction::scan_bytes(View& view, std::string_view bytes, std::uint64_t at) {
+void Redaction::scan_bytes(View& view, std::string_view bytes, std::uint64_t position) {
   const auto sink = [&](auto... read) { note(view, read...); };
   const auto matched = [&view] { return view.matcher.depth(view.node); };
   for (std::size_t i = 0; i < bytes.size();) {
@@ -464,10 +468,10 @@ void Redaction::scan_bytes(View& view, std::string_view bytes, std::uint64_t at)
       view.reader.skip_bytes(bytes.substr(i, passed));
       i += passed;
     }
-    const std::size_t scanned = view.reader.is_open() ? 0 : scan(view, bytes.substr(i), at + i);
+    const std::size_t scanned = view.reader.is_open() ? 0 : scan(view, bytes.substr(i), position + i);
     i += scanned;
     if (i == bytes.size() || scanned > 0) continue;
-    view.reader.take_byte(static_cast<unsigned char>(bytes[i]), at + i, sink, matched);
+    view.reader.take_byte(static_cast<unsigned char>(bytes[i]), position + i, sink, matched);
     ++i;
   }
 }
@@ -483,8 +487,8 @@ std::string_view Redaction::feed(std::string_view bytes) {
     out_.append(bytes.substr(0, passed));
     bytes.remove_prefix(passed);
   }
-  const std::uint64_t at = base_ + held_.size();
-  const std::uint64_t end = at + bytes.size();
+  const std::uint64_t start = base_ + held_.size();
+  const std::uint64_t end = start + bytes.size();
   held_.append(bytes);
   for (View& view : views_) {
     if (view.follows_plain && !view.reader.reads_as_plain(bytes)) view.leave_match(plain());
@@ -492,7 +496,7 @@ std::string_view Redaction::feed(std::string_view bytes) {
   std::uint64_t certain = end;
   for (View& view : views_) {
     if (view.follows_plain) continue;
-    scan_bytes(view, bytes, at);
+    scan_bytes(view, bytes, start);
     matches_.insert(matches_.end(), found_.begin(), found_.end());
     found_.clear();
     certain = std::min(certain, view.reader.open_since());
@@ -585,13 +589,14 @@ class TextRedactor {
     std::vector<std::string> json_keys;
     for (const auto& [key, value] : map) {
       const std::string name = clean(key);
-      std::string free = name;
-      for (unsigned number = 2; out.contains(free) || (free != key && map.contains(free)); ++number) {
-        free = name + " " + std::to_string(number);
+      std::string unique_name = name;
+      for (unsigned number = 2; out.contains(unique_name) || (unique_name != key && map.contains(unique_name));
+           ++number) {
+        unique_name = name + " " + std::to_string(number);
       }
       std::string text = clean(value);
-      if (typed.contains(key) && is_json(text)) json_keys.push_back(free);
-      out.emplace(std::move(free), std::move(text));
+      if (typed.contains(key) && is_json(text)) json_keys.push_back(unique_name);
+      out.emplace(std::move(unique_name), std::move(text));
     }
     end.result = std::move(out);
     end.result_json = std::move(json_keys);
@@ -614,7 +619,7 @@ void redact(const Redactor& redactor, JobEnd& end) {
   if (end.error_info.empty()) return;
   auto info = parse_json(end.error_info);
   if (info) cleaner.clean_texts(*info);
-  end.error_info = info ? dump_json(*info) : "{}";  // unreadable: not written by the agent, and of no use to a reader
+  end.error_info = info ? dump_json(*info) : "{}";  // an unreadable value was not written by the agent
 }
 
 }  // namespace mycojobs

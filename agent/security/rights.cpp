@@ -7,58 +7,58 @@
 namespace mycojobs {
 namespace {
 
-enum class Grant { none, own, run, named, all };
+enum class Grant { nothing, created, running, named_by_gate, everything };
 
-struct Row {
+struct GrantRow {
   Action action;
-  std::string_view word;
-  Grant admins, submitters, executors, readers, maker;
+  std::string_view name;
+  Grant admins, submitters, executors, readers, creator;
 };
 using enum Grant;
-constexpr std::array kRows{
-    Row{Action::create, "create", all, all, none, none, none},
-    Row{Action::read, "read", all, own, run, all, own},
-    Row{Action::steer, "steer", all, own, none, none, none},
-    Row{Action::answer, "answer", all, named, named, named, named},
-    Row{Action::work, "run", all, none, all, none, none},
-    Row{Action::administer, "administer", all, none, none, none, none},
+constexpr std::array kGrants{
+    GrantRow{Action::create, "create", everything, everything, nothing, nothing, nothing},
+    GrantRow{Action::read, "read", everything, created, running, everything, created},
+    GrantRow{Action::steer, "steer", everything, created, nothing, nothing, nothing},
+    GrantRow{Action::answer, "answer", everything, named_by_gate, named_by_gate, named_by_gate, named_by_gate},
+    GrantRow{Action::work, "run", everything, nothing, everything, nothing, nothing},
+    GrantRow{Action::administer, "administer", everything, nothing, nothing, nothing, nothing},
 };
-constexpr const Row& row_of(Action action) { return kRows[static_cast<std::size_t>(action)]; }
+constexpr const GrantRow& find_row(Action action) { return kGrants[static_cast<std::size_t>(action)]; }
 
-bool is_open(EntryPoint way) {
-  return way == EntryPoint::command || way == EntryPoint::message || way == EntryPoint::claim;
+bool is_open(EntryPoint entry_point) {
+  return entry_point == EntryPoint::command || entry_point == EntryPoint::message || entry_point == EntryPoint::claim;
 }
 
-bool has(const std::vector<Id>& ids, Id actor) { return std::find(ids.begin(), ids.end(), actor) != ids.end(); }
+bool contains(const std::vector<Id>& ids, Id actor) { return std::find(ids.begin(), ids.end(), actor) != ids.end(); }
 
-bool is_maker(Id actor, const Resource& thing) { return thing.maker != 0 && thing.maker == actor; }
+bool is_creator(Id actor, const Resource& resource) { return resource.creator != 0 && resource.creator == actor; }
 
-bool gives(Grant grant, Id actor, const Resource& thing) {
+bool is_granted(Grant grant, Id actor, const Resource& resource) {
   switch (grant) {
-    case none:
+    case nothing:
       return false;
-    case own:
-      return is_maker(actor, thing);
-    case run:
-      return thing.runs_here;
-    case named:
-      return thing.names_it;
-    case all:
+    case created:
+      return is_creator(actor, resource);
+    case running:
+      return resource.runs_here;
+    case named_by_gate:
+      return resource.names_caller;
+    case everything:
       return true;
   }
   return false;
 }
 
-// Returns the list that the refusal suggests: the lowest one that suffices, based only on facts that the actor may
-// know.
-std::string_view list_for(Action action, Id actor, const Resource& thing) {
+// Returns the list that a refusal suggests: the list with the fewest rights that suffices. The choice reveals only
+// facts that the actor is allowed to know.
+std::string_view find_sufficient_list(Action action, Id actor, const Resource& resource) {
   switch (action) {
     case Action::create:
       return "submitters";
     case Action::read:
       return "readers";
     case Action::steer:
-      return is_maker(actor, thing) ? "submitters" : "admins";
+      return is_creator(actor, resource) ? "submitters" : "admins";
     case Action::work:
       return "executors";
     case Action::answer:
@@ -68,62 +68,63 @@ std::string_view list_for(Action action, Id actor, const Resource& thing) {
   return "admins";
 }
 
-std::string lists_that_allow(const Refusal& refusal) {
-  const Row& row = row_of(refusal.action);
+std::string format_allowed_lists(const Refusal& refusal) {
+  const GrantRow& row = find_row(refusal.action);
   std::string out = "admins";
   const std::pair<std::string_view, Grant> lists[] = {
       {"submitters", row.submitters}, {"executors", row.executors}, {"readers", row.readers}};
   for (const auto& [name, grant] : lists) {
-    if (grant == none || grant == named) continue;
+    if (grant == nothing || grant == named_by_gate) continue;
     out += ", " + std::string(name);
-    if (grant == own) out += " (of what they made)";
-    if (grant == run) out += " (jobs that they run)";
+    if (grant == created) out += " (of what they made)";
+    if (grant == running) out += " (jobs that they run)";
   }
-  if (row.submitters == named) out += ", whom the gate names";
+  if (row.submitters == named_by_gate) out += ", whom the gate names";
   return out;
 }
 
 }  // namespace
 
-std::string_view to_string(Action action) { return row_of(action).word; }
+std::string_view to_string(Action action) { return find_row(action).name; }
 
-std::optional<Refusal> find_refusal(Id actor, Action action, const AclContext& place, const Resource& thing) {
-  const Row& row = row_of(action);
+std::optional<Refusal> find_refusal(Id actor, Action action, const AclContext& acl, const Resource& resource) {
+  const GrantRow& row = find_row(action);
   const Refusal refusal{
-      actor, action, place.context, thing.name, list_for(action, actor, thing), place.record.has_value()};
-  if (!place.record) {
+      actor, action, acl.context, resource.name, find_sufficient_list(action, actor, resource), acl.record.has_value()};
+  if (!acl.record) {
     // The list of actors in a gate applies in every context.
-    if (!is_open(place.way) || (action == Action::answer && thing.names_others && !thing.names_it)) return refusal;
+    if (!is_open(acl.entry_point) || (action == Action::answer && resource.names_actors && !resource.names_caller))
+      return refusal;
     return std::nullopt;
   }
-  const Context& record = *place.record;
-  if (action == Action::work && record.executors.empty()) return std::nullopt;  // any agent of the context's operator
-  if (action == Action::answer && !thing.names_others && !thing.names_it) {
-    if (!find_refusal(actor, Action::steer, place, thing)) return std::nullopt;
+  const Context& record = *acl.record;
+  if (action == Action::work && record.executors.empty()) return std::nullopt;  // any agent of its operator
+  if (action == Action::answer && !resource.names_actors && !resource.names_caller) {
+    if (!find_refusal(actor, Action::steer, acl, resource)) return std::nullopt;
     return refusal;
   }
-  const bool allowed = (has(record.admins, actor) && gives(row.admins, actor, thing)) ||
-                       (has(record.submitters, actor) && gives(row.submitters, actor, thing)) ||
-                       (has(record.executors, actor) && gives(row.executors, actor, thing)) ||
-                       (has(record.readers, actor) && gives(row.readers, actor, thing)) ||
-                       gives(row.maker, actor, thing);
+  const bool allowed = (contains(record.admins, actor) && is_granted(row.admins, actor, resource)) ||
+                       (contains(record.submitters, actor) && is_granted(row.submitters, actor, resource)) ||
+                       (contains(record.executors, actor) && is_granted(row.executors, actor, resource)) ||
+                       (contains(record.readers, actor) && is_granted(row.readers, actor, resource)) ||
+                       is_granted(row.creator, actor, resource);
   return allowed ? std::nullopt : std::optional(refusal);
 }
 
 Error refusal_error(const Refusal& refusal) {
-  const std::string number = std::to_string(refusal.context), who = std::to_string(refusal.actor);
-  std::string text = "actor " + who + " may not " + std::string(to_string(refusal.action)) +
-                     (refusal.thing.empty() ? "" : ' ' + refusal.thing) + " in context " + number + ", ";
-  text += refusal.recorded ? "which allows it to " + lists_that_allow(refusal)
+  const std::string number = std::to_string(refusal.context), actor = std::to_string(refusal.actor);
+  std::string text = "actor " + actor + " may not " + std::string(to_string(refusal.action)) +
+                     (refusal.resource.empty() ? "" : ' ' + refusal.resource) + " in context " + number + ", ";
+  text += refusal.recorded ? "which allows it to " + format_allowed_lists(refusal)
                            : std::string("which has no record and is closed therefore");
   const std::string flag(refusal.list.substr(0, refusal.list.size() - 1));
-  return {Code::denied, text + "; an operator may say: mycojobs context grant " + number + " --" + flag + ' ' + who};
+  return {Code::denied, text + "; an operator may say: mycojobs context grant " + number + " --" + flag + ' ' + actor};
 }
 
-Result<void> check_permission(Id actor, Action action, const AclContext& place, const Resource& thing) {
-  const auto no = find_refusal(actor, action, place, thing);
-  if (!no) return {};
-  return tl::unexpected<Error>(refusal_error(*no));
+Result<void> check_permission(Id actor, Action action, const AclContext& acl, const Resource& resource) {
+  const auto refusal = find_refusal(actor, action, acl, resource);
+  if (!refusal) return {};
+  return tl::unexpected<Error>(refusal_error(*refusal));
 }
 
 }  // namespace mycojobs

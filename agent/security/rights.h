@@ -43,24 +43,24 @@ enum class EntryPoint {
 struct AclContext {
   Id context = 0;
   std::optional<Context> record;  // no value: the context has no record
-  EntryPoint way = EntryPoint::rpc;
+  EntryPoint entry_point = EntryPoint::rpc;
 };
 
 // The resource of a request. A refusal contains the name, but must not reveal whether the resource exists: a resource
 // that does not exist is checked like one of another actor.
 struct Resource {
   std::string name = {};   // "flow 7"; empty: the whole context
-  Id maker = 0;            // the actor that created it; 0: no particular actor
+  Id creator = 0;          // the actor that created it; 0: no particular actor
   bool runs_here = false;  // a job that runs on a runner of this actor
-  // For a gate: whether it names other actors, and whether it names this actor.
-  bool names_others = false, names_it = false;
+  // For a gate: whether it names actors at all, and whether it names the actor of the request.
+  bool names_actors = false, names_caller = false;
 };
 
 struct Refusal {
   Id actor = 0;
   Action action = Action::read;
   Id context = 0;
-  std::string thing;
+  std::string resource;
   std::string_view list;  // the lowest list that would allow the action: "readers"
   bool recorded = true;   // whether the context has a record
 };

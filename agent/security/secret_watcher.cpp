@@ -23,70 +23,70 @@ namespace mycojobs {
 // readable.
 class FolderChanges {
  public:
-  // folder: empty if there are no files.
+  // `folder` contains the folders of all contexts. It is empty if secrets are not read from files.
   FolderChanges(const std::string& folder, Id context) {
     if (folder.empty()) return;
-    parent_ = folder, own_ = folder + '/' + std::to_string(context);
+    parent_ = folder, folder_ = folder + '/' + std::to_string(context);
     changes_.reset(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
     if (!changes_)
       log(LogLevel::warn, "worker",
           "context {}: inotify is not available ({}): changes of its secrets are detected every {} s. Raise "
           "fs.inotify.max_user_instances",
-          context, errno_text(errno), SecretsWatch::kCheckMs / 1000);
+          context, errno_text(errno), SecretWatcher::kCheckMs / 1000);
   }
   int fd() const { return changes_.get(); }
-  // To be called before a read: later changes are notified, and earlier notifications are discarded.
-  void begin() {
+  // Must be called before each scan: later changes are notified, and earlier notifications are discarded.
+  void reset() {
     if (!changes_) return;
-    std::array<char, 4096> room;
-    while (::read(changes_.get(), room.data(), room.size()) > 0) {
+    std::array<char, 4096> buffer;
+    while (::read(changes_.get(), buffer.data(), buffer.size()) > 0) {
     }
-    constexpr std::uint32_t kMade = IN_CREATE | IN_MOVED_TO | IN_ONLYDIR;
-    ::inotify_add_watch(changes_.get(), parent_.c_str(), kMade);
-    // Without IN_CREATE, since a file that was just created is empty.
-    constexpr std::uint32_t kChanged = IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM;
-    ::inotify_add_watch(changes_.get(), own_.c_str(), kChanged | IN_ONLYDIR);
+    constexpr std::uint32_t kCreatedEvents = IN_CREATE | IN_MOVED_TO | IN_ONLYDIR;
+    ::inotify_add_watch(changes_.get(), parent_.c_str(), kCreatedEvents);
+    // IN_CREATE is not watched, because a file that was just created is empty.
+    constexpr std::uint32_t kChangedEvents = IN_CLOSE_WRITE | IN_ATTRIB | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM;
+    ::inotify_add_watch(changes_.get(), folder_.c_str(), kChangedEvents | IN_ONLYDIR);
   }
 
  private:
-  std::string parent_, own_;
+  std::string parent_, folder_;
   Fd changes_;
 };
 
-class SecretsWatch::ContextWatcher final : public TimedLoop {
+class SecretWatcher::ContextWatcher final : public TimedLoop {
  public:
-  // Without places no thread is needed.
-  ContextWatcher(const SecretSources& places, Id context, const Clock& clock)
-      : clock_(clock), context_(context), changes_(places.folder, context), secrets_(places, context) {
-    if (places.empty()) {
-      found_ = secrets_.rescan();
+  // No thread is needed if the agent has no sources of secrets.
+  ContextWatcher(const SecretSources& sources, Id context, const Clock& clock)
+      : clock_(clock), context_(context), changes_(sources.folder, context), secrets_(sources, context) {
+    if (sources.empty()) {
+      current_ = secrets_.rescan();
     } else {
       thread_.emplace(*this, "secrets " + std::to_string(context));
     }
   }
   std::uint64_t run_once() {
     constexpr std::uint64_t kSlowMs = 1000;
-    const std::uint64_t began = clock_.boot_ms();
-    changes_.begin();
-    auto found = secrets_.rescan();
-    if (const std::uint64_t took = clock_.boot_ms() - began; took >= kSlowMs)
+    const std::uint64_t start_ms = clock_.boot_ms();
+    changes_.reset();
+    auto secrets = secrets_.rescan();
+    if (const std::uint64_t duration_ms = clock_.boot_ms() - start_ms; duration_ms >= kSlowMs)
       log(LogLevel::warn, "worker", "context {}: the scan of its secrets took {} ms: check the disk of secrets_dir",
-          context_, took);
+          context_, duration_ms);
     const std::lock_guard lock(mutex_);
-    found_ = std::move(found);
+    current_ = std::move(secrets);
     return kCheckMs;
   }
   // Waits until the folder changes or the loop is woken, at most for the given time.
   void wait_until_due(std::uint64_t ms) {
-    std::array<pollfd, 2> waiting{{{wakeup_fd(), POLLIN, 0}, {changes_.fd(), POLLIN, 0}}};
-    ::poll(waiting.data(), waiting.size(), static_cast<int>(ms));
+    std::array<pollfd, 2> descriptors{{{wakeup_fd(), POLLIN, 0}, {changes_.fd(), POLLIN, 0}}};
+    ::poll(descriptors.data(), descriptors.size(), static_cast<int>(ms));
     clear_wakeup();
   }
-  void look_now() { wake(); }
+  void wake_up() { wake(); }
   Result<void> started() const { return thread_ ? thread_->started() : Result<void>(); }
-  std::shared_ptr<const SecretSet> found() {
+  std::shared_ptr<const SecretSet> current() {
     const std::lock_guard lock(mutex_);
-    return found_;
+    return current_;
   }
 
  private:
@@ -95,33 +95,34 @@ class SecretsWatch::ContextWatcher final : public TimedLoop {
   FolderChanges changes_;  // used by the thread only
   Secrets secrets_;        // used by the thread only
   std::mutex mutex_;
-  std::shared_ptr<const SecretSet> found_;
+  std::shared_ptr<const SecretSet> current_;
   std::optional<LoopThread<ContextWatcher>> thread_;
 };
 
-SecretsWatch::SecretsWatch(const SecretSources& places, const std::vector<Id>& contexts, const Clock& clock) {
+SecretWatcher::SecretWatcher(const SecretSources& sources, const std::vector<Id>& contexts, const Clock& clock) {
   for (const Id context : contexts)
-    watchers_.emplace(context, std::make_unique<ContextWatcher>(places, context, clock));
+    watchers_.emplace(context, std::make_unique<ContextWatcher>(sources, context, clock));
 }
 
-SecretsWatch::~SecretsWatch() {
-  for (const auto& [context, look] : watchers_) look->stop();  // signals all threads before the first one is waited for
+SecretWatcher::~SecretWatcher() {
+  for (const auto& [context, watcher] : watchers_)
+    watcher->stop();  // signals all threads before the destructors wait for the first one
 }
 
-void SecretsWatch::rescan_now() {
-  for (const auto& [context, look] : watchers_) look->look_now();
+void SecretWatcher::request_rescan() {
+  for (const auto& [context, watcher] : watchers_) watcher->wake_up();
 }
 
-Result<void> SecretsWatch::started() const {
-  for (const auto& [context, look] : watchers_) MJ_CHECK(look->started());
+Result<void> SecretWatcher::started() const {
+  for (const auto& [context, watcher] : watchers_) MJ_CHECK(watcher->started());
   return {};
 }
 
-std::shared_ptr<const SecretSet> SecretsWatch::of(Id context) const { return watchers_.at(context)->found(); }
+std::shared_ptr<const SecretSet> SecretWatcher::get(Id context) const { return watchers_.at(context)->current(); }
 
-bool SecretsWatch::has(Id context, const std::vector<Secret>& given) const {
-  const auto found = of(context);
-  return !found || found->has(given);  // null: no secret was read, so none was given to a process
+bool SecretWatcher::contains(Id context, const std::vector<Secret>& values) const {
+  const auto secrets = get(context);
+  return !secrets || secrets->contains(values);  // null: no secret was read, so no process received one
 }
 
 }  // namespace mycojobs

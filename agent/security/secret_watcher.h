@@ -2,7 +2,7 @@
 // processes. Each context has a thread that reads its secrets, so that a disk that hangs does not affect other
 // contexts.
 //
-//   thread of a context --Secrets::look()--> current secrets --of(context)--> any thread
+//   thread of a context --Secrets::rescan()--> current secrets --get(context)--> any thread
 //
 // A thread reads after a change of the folder and every kCheckMs. While the disk hangs or cannot be read, the previous
 // secrets stay in force.
@@ -18,21 +18,21 @@
 
 namespace mycojobs {
 
-class SecretsWatch {
+class SecretWatcher {
  public:
   static constexpr std::uint64_t kCheckMs = 2000;  // interval for folders without change notifications of the kernel
 
-  SecretsWatch(const SecretSources&, const std::vector<Id>& contexts, const Clock&);
-  ~SecretsWatch();               // Waits for the current read.
-  Result<void> started() const;  // Returns an error if a thread could not be created.
-  SecretsWatch(const SecretsWatch&) = delete;
-  SecretsWatch& operator=(const SecretsWatch&) = delete;
+  SecretWatcher(const SecretSources&, const std::vector<Id>& contexts, const Clock&);
+  ~SecretWatcher();              // Waits for the current read.
+  Result<void> started() const;  // error: a thread could not be created
+  SecretWatcher(const SecretWatcher&) = delete;
+  SecretWatcher& operator=(const SecretWatcher&) = delete;
 
   // Returns the secrets of a context of the constructor. Null until the first read has completed. Thread-safe.
-  std::shared_ptr<const SecretSet> of(Id context) const;
-  void rescan_now();  // Starts a read now, without waiting for the interval. Thread-safe.
-  // Returns whether all secrets still have these values. Thread-safe.
-  bool has(Id context, const std::vector<Secret>&) const;
+  std::shared_ptr<const SecretSet> get(Id context) const;
+  void request_rescan();  // starts a read without waiting for the interval; thread-safe
+  // Returns whether all of these secrets still have these values. Thread-safe.
+  bool contains(Id context, const std::vector<Secret>&) const;
 
  private:
   class ContextWatcher;

@@ -35,9 +35,9 @@ struct SecretSources {
 // A file that may contain a secret.
 struct SecretFile {
   std::string name, path;
-  std::string problem;  // reason and remedy if the file is refused; empty: it is a secret
-  bool unread = false;  // the problem may be temporary
-  std::string value;    // set if there is no problem
+  std::string problem;     // reason and remedy if the file is refused; empty: it is a secret
+  bool is_unread = false;  // the file could not be read, which may be temporary
+  std::string value;       // set if there is no problem
 };
 // Checks the setting secrets_redacted. Error invalid: names the first entry that is not CONTEXT/NAME.
 Result<void> check_always_redacted(const std::vector<std::string>& entries);
@@ -51,13 +51,13 @@ class SecretSet {
  public:
   SecretSet(SecretSources, Id context, std::vector<Secret>);
   const std::vector<Secret>& all() const { return all_; }
-  // The redactor of a job that was granted these secrets: it redacts them and the always redacted ones of the context.
-  // Null: nothing is redacted. Jobs with the same secrets share a redactor.
+  // Returns the redactor of a job that was granted these secrets. It redacts the granted and the always redacted
+  // secrets of the context. Returns null if there is nothing to redact. Jobs with the same secrets share a redactor.
   std::shared_ptr<const Redactor> redactor(const std::vector<Secret>& granted) const;
   // Returns the secrets with these names. Error denied: names the first missing secret, and where to put it.
   Result<std::vector<Secret>> values(const std::vector<std::string>& names) const;
   // Returns whether all of these secrets are present with these values.
-  bool has(const std::vector<Secret>& given) const;
+  bool contains(const std::vector<Secret>& secrets) const;
 
  private:
   SecretSources sources_;
@@ -79,21 +79,21 @@ class Secrets {
   static constexpr std::size_t kMaxTotalBytes = 128U << 10;
 
   Secrets(SecretSources, Id context);
-  // Reads the secrets. Returns the same object as before if nothing has changed, or if the folder cannot be read. Null:
-  // the folder could not be read so far, so the secrets are unknown.
+  // Reads the secrets. Returns the same object as before if nothing has changed, or if the folder cannot be read.
+  // Returns null while the secrets are unknown, because the folder has never been readable.
   std::shared_ptr<const SecretSet> rescan();
 
  private:
-  std::shared_ptr<const SecretSet> take(std::vector<Secret>);
+  std::shared_ptr<const SecretSet> update_current(std::vector<Secret>);
 
   SecretSources sources_;
   Id context_ = 0;
-  // State of the folder and its files when they were read: names, sizes, times, owners, permissions. No value: they are
-  // read again.
-  std::optional<std::string> seen_;
-  std::vector<std::string> refused_;  // refused files that were logged
-  std::string problem_;               // the problem that was logged last
-  std::shared_ptr<const SecretSet> found_;
+  // State of the folder and its files when they were read: names, sizes, times, owners, permissions. Without a value,
+  // the next rescan() reads the files again.
+  std::optional<std::string> folder_state_;
+  std::vector<std::string> logged_rejections_;
+  std::string logged_problem_;
+  std::shared_ptr<const SecretSet> current_;
 };
 
 }  // namespace mycojobs

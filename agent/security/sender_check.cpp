@@ -3,50 +3,50 @@
 namespace mycojobs {
 namespace {
 
-// Replaces 0 by the sender's id. Error denied: another id.
-Result<void> take_over(const char* field, Id& id, Id senders) {
-  if (id == 0) id = senders;
-  if (id == senders) return {};
+// Replaces 0 by the sender's id. Returns error denied for any other id.
+Result<void> apply_sender_id(const char* field, Id& id, Id sender_id) {
+  if (id == 0) id = sender_id;
+  if (id == sender_id) return {};
   return fail(Code::denied, std::string(field) + ": " + std::to_string(id) + " differs from the sender, " +
-                                std::to_string(senders) + ": leave " + field + " out");
+                                std::to_string(sender_id) + ": leave " + field + " out");
 }
 
-Result<void> absent(const char* field, bool is_absent, const char* whose) {
+Result<void> require_absent(const char* field, bool is_absent, const char* writer) {
   if (is_absent) return {};
-  return fail(Code::invalid, std::string(field) + ": is written by " + whose + " alone: leave it out");
+  return fail(Code::invalid, std::string(field) + ": is written by " + writer + " alone: leave it out");
 }
 
-Result<void> settle(Flow& flow, const Sender& sender) {
-  MJ_CHECK(take_over("caller_id", flow.caller_id, sender.caller));
-  MJ_CHECK(take_over("context_id", flow.context_id, sender.context));
-  return absent("parent", flow.parent.empty(), "the flow that starts a child");
+Result<void> apply_sender_to_flow(Flow& flow, const Sender& sender) {
+  MJ_CHECK(apply_sender_id("caller_id", flow.caller_id, sender.caller));
+  MJ_CHECK(apply_sender_id("context_id", flow.context_id, sender.context));
+  return require_absent("parent", flow.parent.empty(), "the flow that starts a child");
 }
 
 }  // namespace
 
 Result<void> apply_sender(Job& job, const Sender& sender) {
-  MJ_CHECK(take_over("caller_id", job.caller_id, sender.caller));
-  MJ_CHECK(take_over("context_id", job.context_id, sender.context));
-  MJ_CHECK(absent("flow_id", job.flow_id == 0, "the flow that takes the job"));
-  MJ_CHECK(absent("runner_id", job.runner_id == 0, "the agent that runs the job"));
-  const bool fresh = job.status == JobStatus::dispatched || job.status == JobStatus::waiting_for_prerequisites;
-  MJ_CHECK(absent("status", fresh, "who runs the job"));
-  MJ_CHECK(absent("result", job.result.empty(), "who runs the job"));
-  MJ_CHECK(absent("claim_id", job.claim_id.empty() && job.epoch == 0 && job.lease_until_ms == 0, "the store"));
-  return absent("receipt",
-                job.receipt.empty() && job.usage.empty() && job.artifacts.empty() && job.artifacts_dropped.empty(),
-                "who runs the job");
+  MJ_CHECK(apply_sender_id("caller_id", job.caller_id, sender.caller));
+  MJ_CHECK(apply_sender_id("context_id", job.context_id, sender.context));
+  MJ_CHECK(require_absent("flow_id", job.flow_id == 0, "the flow that takes the job"));
+  MJ_CHECK(require_absent("runner_id", job.runner_id == 0, "the agent that runs the job"));
+  const bool is_unstarted = job.status == JobStatus::dispatched || job.status == JobStatus::waiting_for_prerequisites;
+  MJ_CHECK(require_absent("status", is_unstarted, "who runs the job"));
+  MJ_CHECK(require_absent("result", job.result.empty(), "who runs the job"));
+  MJ_CHECK(require_absent("claim_id", job.claim_id.empty() && job.epoch == 0 && job.lease_until_ms == 0, "the store"));
+  return require_absent(
+      "receipt", job.receipt.empty() && job.usage.empty() && job.artifacts.empty() && job.artifacts_dropped.empty(),
+      "who runs the job");
 }
 
 Result<void> apply_sender(Message& message, const Sender& sender) {
-  MJ_CHECK(take_over("caller_id", message.caller_id, sender.caller));
-  MJ_CHECK(take_over("context_id", message.context_id, sender.context));
+  MJ_CHECK(apply_sender_id("caller_id", message.caller_id, sender.caller));
+  MJ_CHECK(apply_sender_id("context_id", message.context_id, sender.context));
   for (std::size_t i = 0; i < message.job.size(); ++i) {
-    if (auto settled = apply_sender(message.job[i], sender); !settled)
-      return fail(settled.error(), "job[" + std::to_string(i) + "]");
+    if (auto result = apply_sender(message.job[i], sender); !result)
+      return fail(result.error(), "job[" + std::to_string(i) + "]");
   }
   if (!message.flow) return {};
-  if (auto settled = settle(*message.flow, sender); !settled) return fail(settled.error(), "flow");
+  if (auto result = apply_sender_to_flow(*message.flow, sender); !result) return fail(result.error(), "flow");
   return {};
 }
 

@@ -14,31 +14,31 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::string_view kMessageLine = "mycojobs message 1\n";
-// Fields that others write after a message was signed, and the signature itself.
-constexpr const char* kNotSigned[] = {"status",       "updated_at",       "logs",     "error",
-                                      "transport_id", "transport_status", "signature"};
+constexpr std::string_view kMessagePrefix = "mycojobs message 1\n";
+// Fields that are written after the message was signed, and the signature itself.
+constexpr const char* kUnsignedFields[] = {"status",       "updated_at",       "logs",     "error",
+                                           "transport_id", "transport_status", "signature"};
 
-Message without_unknown(Message message) {
+Message remove_unknown_fields(Message message) {
   message.unknown.clear();
   for (Job& job : message.job) job.unknown.clear();
   if (message.flow) message.flow->unknown.clear();
   return message;
 }
 
-Result<std::string> signed_bytes(const Message& message) {
-  const Message known = without_unknown(message);
+Result<std::string> encode_signed_content(const Message& message) {
+  const Message message_fields = remove_unknown_fields(message);
   // In JSON, bytes that are not text would be replaced, so such fields are rejected.
-  for (const auto& [name, value] : encode(known)) {
+  for (const auto& [name, value] : encode(message_fields)) {
     if (!is_utf8(value)) return fail(Code::invalid, name + ": is not UTF-8, and cannot be signed");
   }
-  json content = to_json(known);
-  for (const char* name : kNotSigned) content.erase(name);
+  json content = to_json(message_fields);
+  for (const char* name : kUnsignedFields) content.erase(name);
   MJ_TRY(bytes, encode_cbor(content));
-  return std::string(kMessageLine) + bytes;
+  return std::string(kMessagePrefix) + bytes;
 }
 
-Result<std::string> signed_bytes(json object, std::string_view kind) {
+Result<std::string> encode_signed_content(json object, std::string_view kind) {
   if (!object.is_object()) return fail(Code::invalid, std::string(kind) + ": is not an object");
   object.erase("signature");
   MJ_TRY(bytes, encode_cbor(object));
@@ -48,27 +48,28 @@ Result<std::string> signed_bytes(json object, std::string_view kind) {
 struct SignedFields {
   std::string algorithm, signer, signature;
 };
-Result<void> check(const SignedFields& by, const std::string& pubkey, const Result<std::string>& bytes) {
-  if (by.signature.empty()) return fail(Code::denied, "signature: is missing");
-  if (by.algorithm != kEd25519) {
+Result<void> check_signed_fields(const SignedFields& fields, const std::string& pubkey,
+                                 const Result<std::string>& bytes) {
+  if (fields.signature.empty()) return fail(Code::denied, "signature: is missing");
+  if (fields.algorithm != kEd25519) {
     return fail(Code::denied,
-                "algorithm: " + excerpt(by.algorithm) + " is not known; " + std::string(kEd25519) + " is");
+                "algorithm: " + excerpt(fields.algorithm) + " is not known; " + std::string(kEd25519) + " is");
   }
   if (!is_public_key(pubkey))
     return fail(Code::denied,
                 "signer: no key is recorded for the signer; set it with mycojobs actor update ID --key KEY (of a "
                 "runner: runner update ID --pubkey KEY)");
-  if (by.signer != pubkey)
-    return fail(Code::denied, "signer: " + excerpt(by.signer, 80) + " is not its key, " + pubkey);
+  if (fields.signer != pubkey)
+    return fail(Code::denied, "signer: " + excerpt(fields.signer, 80) + " is not its key, " + pubkey);
   if (!bytes) return fail(Code::denied, bytes.error().message);
-  if (!verify_ed25519(pubkey, *bytes, by.signature))
+  if (!verify_ed25519(pubkey, *bytes, fields.signature))
     return fail(Code::denied, "signature: is not of this content by this key");
   return {};
 }
 
-std::string text_of(const json& object, const char* name) {
-  const auto found = object.is_object() ? object.find(name) : object.end();
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+std::string get_text_member(const json& object, const char* name) {
+  const auto member = object.is_object() ? object.find(name) : object.end();
+  return member != object.end() && member->is_string() ? member->get<std::string>() : "";
 }
 
 }  // namespace
@@ -80,26 +81,27 @@ Result<void> sign(Message& message, const SigningKey& key) {
                 "target_context: is missing, and so is target_address; the signed text must contain one of them");
   message.algorithm = kEd25519;
   message.signer = key.public_key();
-  MJ_TRY(bytes, signed_bytes(message));
+  MJ_TRY(bytes, encode_signed_content(message));
   message.signature = key.sign(bytes);
   return {};
 }
 
-Result<void> check_signature(const Message& message, const SignatureCheck& against) {
-  MJ_CHECK(check({message.algorithm, message.signer, message.signature}, against.pubkey, signed_bytes(message)));
-  return check_moment("created_at", message.created_at, against);
+Result<void> check_signature(const Message& message, const SignatureCheck& check) {
+  MJ_CHECK(check_signed_fields({message.algorithm, message.signer, message.signature}, check.pubkey,
+                               encode_signed_content(message)));
+  return check_time_window("created_at", message.created_at, check);
 }
 
-Result<void> check_moment(const char* field, std::uint64_t moment_s, const SignatureCheck& against) {
-  const std::uint64_t apart = std::max(moment_s, against.now_s) - std::min(moment_s, against.now_s);
-  if (apart <= against.window_s) return {};
-  return fail(Code::denied, std::string(field) + ": " + std::to_string(apart) + " s " +
-                                (moment_s < against.now_s ? "ago" : "ahead of the clock here") + "; at most " +
-                                std::to_string(against.window_s) + ": sign it again, or correct the clocks");
+Result<void> check_time_window(const char* field, std::uint64_t time_s, const SignatureCheck& check) {
+  const std::uint64_t difference_s = std::max(time_s, check.now_s) - std::min(time_s, check.now_s);
+  if (difference_s <= check.window_s) return {};
+  return fail(Code::denied, std::string(field) + ": " + std::to_string(difference_s) + " s " +
+                                (time_s < check.now_s ? "ago" : "ahead of the clock here") + "; at most " +
+                                std::to_string(check.window_s) + ": sign it again, or correct the clocks");
 }
 
 Result<std::string> content_hash(const Message& message) {
-  MJ_TRY(bytes, signed_bytes(message));
+  MJ_TRY(bytes, encode_signed_content(message));
   return sha256_hex(bytes);
 }
 
@@ -118,9 +120,9 @@ std::string result_hash(const TextMap& result, const std::vector<std::string>& r
     hash.update(text);
   };
   for (const auto& [name, value] : result) {
-    const bool json = std::find(result_json.begin(), result_json.end(), name) != result_json.end();
+    const bool is_json = std::find(result_json.begin(), result_json.end(), name) != result_json.end();
     add("name", name);
-    add(json ? "json" : "text", value);
+    add(is_json ? "json" : "text", value);
   }
   return hash.hex();
 }
@@ -129,14 +131,15 @@ Result<void> sign(json& object, std::string_view kind, const SigningKey& key) {
   if (!object.is_object()) return fail(Code::invalid, std::string(kind) + ": is not an object");
   object["algorithm"] = kEd25519;
   object["signer"] = key.public_key();
-  MJ_TRY(bytes, signed_bytes(object, kind));
+  MJ_TRY(bytes, encode_signed_content(object, kind));
   object["signature"] = key.sign(bytes);
   return {};
 }
 
 Result<void> check_signature(const json& object, std::string_view kind, const std::string& pubkey) {
-  return check({text_of(object, "algorithm"), text_of(object, "signer"), text_of(object, "signature")}, pubkey,
-               signed_bytes(object, kind));
+  return check_signed_fields(
+      {get_text_member(object, "algorithm"), get_text_member(object, "signer"), get_text_member(object, "signature")},
+      pubkey, encode_signed_content(object, kind));
 }
 
 }  // namespace mycojobs

@@ -44,7 +44,7 @@ class LogHash {
  public:
   void add(const Log&);
   std::uint64_t lines() const { return lines_; }
-  std::string hex() { return hash_.hex(); }  // must be called once
+  std::string hex() { return hash_.hex(); }  // must be called only once, after the last add()
 
  private:
   Sha256 hash_;
@@ -54,9 +54,9 @@ std::string result_hash(const TextMap& result, const std::vector<std::string>& r
 
 // Signs a JSON object of the given kind ("receipt", "envelope"). Adds signer, algorithm and signature.
 Result<void> sign(nlohmann::json&, std::string_view kind, const SigningKey&);
-// Error denied: as above. pubkey: key of the expected signer.
+// Error denied: as check_signature() of a message. pubkey: key of the expected signer.
 Result<void> check_signature(const nlohmann::json&, std::string_view kind, const std::string& pubkey);
-// Error denied: the difference to against.now_s exceeds against.window_s.
-Result<void> check_moment(const char* field, std::uint64_t moment_s, const SignatureCheck& against);
+// Checks the time of a signed field. Error denied: it differs from now_s by more than window_s.
+Result<void> check_time_window(const char* field, std::uint64_t time_s, const SignatureCheck&);
 
 }  // namespace mycojobs

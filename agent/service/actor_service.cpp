@@ -13,7 +13,7 @@
 namespace mycojobs::service {
 namespace {
 
-constexpr std::size_t kMaxActors = 100000, kMaxAddresses = 16, kMaxAddress = 2048;
+constexpr std::size_t kMaxActors = 100000, kMaxAddresses = 16, kMaxAddressBytes = 2048;
 
 std::string actor_key(Id id) { return "actor:" + std::to_string(id); }
 
@@ -21,24 +21,24 @@ Result<void> check(const Actor& actor) {
   MJ_CHECK(check_pubkey(actor.pubkey));
   if (actor.address.size() > kMaxAddresses)
     return fail(Code::too_large, "address: an actor has at most " + std::to_string(kMaxAddresses));
-  for (const std::string& each : actor.address) MJ_CHECK(check_address(each));
+  for (const std::string& address : actor.address) MJ_CHECK(check_address(address));
   return {};
 }
 
-Result<std::vector<Actor>> all_actors(Store& store) {
+Result<std::vector<Actor>> load_actors(Store& store) {
   MJ_TRY(keys, store.keys(0, "actor:", kMaxActors));
-  std::vector<Actor> found;
+  std::vector<Actor> actors;
   for (const std::string& key : keys) {
     std::uint64_t id = 0;
     if (!parse_u64(key.substr(6), id) || id == 0 || id > UINT32_MAX) continue;  // key of another client
     auto fields = store.load(0, key);
     if (!fields && is_absent(fields.error())) continue;
     if (!fields) return tl::unexpected<Error>(std::move(fields).error());
-    found.push_back(decode<Actor>(*fields).record);
-    found.back().id = static_cast<Id>(id);
+    actors.push_back(decode<Actor>(*fields).record);
+    actors.back().id = static_cast<Id>(id);
   }
-  std::sort(found.begin(), found.end(), [](const Actor& a, const Actor& b) { return a.id < b.id; });
-  return found;
+  std::sort(actors.begin(), actors.end(), [](const Actor& a, const Actor& b) { return a.id < b.id; });
+  return actors;
 }
 
 }  // namespace
@@ -53,8 +53,8 @@ Result<void> check_pubkey(const std::string& key) {
 }
 
 Result<void> check_address(const std::string& text) {
-  if (text.size() > kMaxAddress)
-    return fail(Code::too_large, "address: is over " + std::to_string(kMaxAddress) + " bytes: shorten it");
+  if (text.size() > kMaxAddressBytes)
+    return fail(Code::too_large, "address: is over " + std::to_string(kMaxAddressBytes) + " bytes: shorten it");
   const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
   if (is_plain) {
     if (parse_mycelium(text)) return {};
@@ -67,74 +67,75 @@ Result<void> check_address(const std::string& text) {
                   "or without mycelium://), http://..., https://..., redis://... or unix:...");
 }
 
-Result<Actor> create_actor(const RequestContext& by, Store& store, const Actor& actor) {
-  if (!by.is_operator && actor.id != by.actor)
-    return tl::unexpected<Error>(operator_required_error(by, "create an actor other than itself"));
+Result<Actor> create_actor(const RequestContext& caller, Store& store, const Actor& actor) {
+  if (!caller.is_operator && actor.id != caller.actor)
+    return tl::unexpected<Error>(operator_required_error(caller, "create an actor other than itself"));
   MJ_CHECK(check(actor));
   MJ_TRY(stored, create_record(store, 0, {"actor:", "actor", actor.id, encode(actor)}));
   return decode<Actor>(stored).record;
 }
 
-Result<Actor> read_actor(const RequestContext& by, Store& store, Id id) {
-  if (id != by.actor) MJ_CHECK(check_permission(by, store, Action::read, {.name = "actor " + std::to_string(id)}));
+Result<Actor> read_actor(const RequestContext& caller, Store& store, Id id) {
+  if (id != caller.actor)
+    MJ_CHECK(check_permission(caller, store, Action::read, {.name = "actor " + std::to_string(id)}));
   MJ_TRY(fields, store.load(0, actor_key(id)));
   return decode<Actor>(fields).record;
 }
 
-Result<std::vector<Actor>> list_actors(const RequestContext& by, Store& store) {
-  MJ_CHECK(check_permission(by, store, Action::read, {.name = "actors"}));
-  return all_actors(store);
+Result<std::vector<Actor>> list_actors(const RequestContext& caller, Store& store) {
+  MJ_CHECK(check_permission(caller, store, Action::read, {.name = "actors"}));
+  return load_actors(store);
 }
 
-Result<Actor> update_actor(const RequestContext& by, Store& store, const Actor& wanted,
+Result<Actor> update_actor(const RequestContext& caller, Store& store, const Actor& values,
                            std::span<const std::string> fields) {
-  if (!by.is_operator && wanted.id != by.actor)
-    return tl::unexpected<Error>(operator_required_error(by, "change an actor other than itself"));
-  MJ_CHECK(check(wanted));
-  MJ_TRY(changed, chosen_roles(encode(wanted), fields));
-  MJ_TRY(after, store.change_record(0, actor_key(wanted.id), changed));
-  return decode<Actor>(after).record;
+  if (!caller.is_operator && values.id != caller.actor)
+    return tl::unexpected<Error>(operator_required_error(caller, "change an actor other than itself"));
+  MJ_CHECK(check(values));
+  MJ_TRY(changes, chosen_roles(encode(values), fields));
+  MJ_TRY(record, store.change_record(0, actor_key(values.id), changes));
+  return decode<Actor>(record).record;
 }
 
 namespace {
 
-struct RolesOfActor {
-  std::string named;                      // "admins of context 1, readers of context 2"
+struct ActorRoles {
+  std::string text;                       // "admins of context 1, readers of context 2"
   std::vector<ExpectedContext> expected;  // the lists as they were read
 };
 
-Result<RolesOfActor> find_roles(Store& store, Id id, std::span<const Id> contexts) {
-  RolesOfActor found;
+Result<ActorRoles> find_roles(Store& store, Id id, std::span<const Id> contexts) {
+  ActorRoles result;
   for (const Id context : contexts) {
     auto fields = store.load(context, "context:" + std::to_string(context));
     if (!fields && fields.error().code != Code::not_found) return tl::unexpected<Error>(std::move(fields).error());
-    Context lists;
+    Context context_record;
     if (fields) {
       MJ_TRY(record, read_context_record(context, *fields));
-      lists = std::move(record);
+      context_record = std::move(record);
     }
     ExpectedContext expected{context, {}};
     for (const Role& role : roles()) {
       expected.fields.emplace_back(role.field, fields ? field_of(*fields, role.field) : "");
-      const auto& ids = lists.*role.ids;
+      const auto& ids = context_record.*role.ids;
       if (std::find(ids.begin(), ids.end(), id) == ids.end()) continue;
-      found.named += (found.named.empty() ? "" : ", ") + std::string(role.field);
-      found.named += " of context " + std::to_string(context);
+      result.text += (result.text.empty() ? "" : ", ") + std::string(role.field);
+      result.text += " of context " + std::to_string(context);
     }
-    found.expected.push_back(std::move(expected));
+    result.expected.push_back(std::move(expected));
   }
-  return found;
+  return result;
 }
 
 }  // namespace
 
-Result<void> delete_actor(const RequestContext& by, Store& store, Id id, std::span<const Id> contexts) {
-  if (!by.is_operator) return tl::unexpected<Error>(operator_required_error(by, "delete an actor"));
+Result<void> delete_actor(const RequestContext& caller, Store& store, Id id, std::span<const Id> contexts) {
+  if (!caller.is_operator) return tl::unexpected<Error>(operator_required_error(caller, "delete an actor"));
   constexpr int kMaxChecks = 100;
   for (int i = 0; i < kMaxChecks; ++i) {
     MJ_TRY(roles, find_roles(store, id, contexts));
-    if (!roles.named.empty())
-      return fail(Code::conflict, actor_key(id) + " is not deleted: it is among the " + roles.named +
+    if (!roles.text.empty())
+      return fail(Code::conflict, actor_key(id) + " is not deleted: it is among the " + roles.text +
                                       "; revoke its roles first: mycojobs context revoke");
     MJ_TRY(deleted, delete_actor_if(store, id, roles.expected));
     if (deleted) return {};

@@ -16,32 +16,32 @@ namespace mycojobs::service {
 namespace {
 
 constexpr std::uint32_t kMaxFlowsBatch = 200;
-constexpr std::size_t kJobsOutside = 200;
-constexpr std::size_t kInstances = 200;
-constexpr std::string_view kApproval = "approval:";
+constexpr std::size_t kMaxStandaloneJobs = 200;
+constexpr std::size_t kMaxApprovals = 200;
+constexpr std::string_view kApprovalPrefix = "approval:";
 
 // The caller and its rights to resources of other actors.
-struct OverviewScope {
-  const RequestContext& by;
-  AclContext place;
+struct CallerRights {
+  const RequestContext& caller;
+  AclContext acl;
 
-  bool reads(Id maker) const {
-    return by.is_operator || !find_refusal(by.actor, Action::read, place, {.maker = maker});
+  bool can_read(Id owner) const {
+    return caller.is_operator || !find_refusal(caller.actor, Action::read, acl, {.creator = owner});
   }
-  bool answers(Id maker, const std::vector<Id>& approvers) const {
-    if (by.is_operator) return true;
-    const bool named = std::find(approvers.begin(), approvers.end(), by.actor) != approvers.end();
-    return !find_refusal(by.actor, Action::answer, place,
-                         {.maker = maker, .names_others = !approvers.empty(), .names_it = named});
+  bool can_answer(Id owner, const std::vector<Id>& approvers) const {
+    if (caller.is_operator) return true;
+    const bool is_approver = std::find(approvers.begin(), approvers.end(), caller.actor) != approvers.end();
+    return !find_refusal(caller.actor, Action::answer, acl,
+                         {.creator = owner, .names_actors = !approvers.empty(), .names_caller = is_approver});
   }
 };
 
-void add(const OverviewScope& asker, Id maker, OpenQuestion question, Questions& out) {
-  question.answers = asker.answers(maker, question.approvers);
-  if (question.answers || asker.reads(maker)) out.all.push_back(std::move(question));
+void add_question(const CallerRights& viewer, Id owner, OpenQuestion question, Questions& out) {
+  question.answers = viewer.can_answer(owner, question.approvers);
+  if (question.answers || viewer.can_read(owner)) out.all.push_back(std::move(question));
 }
 
-void take_node(const OverviewScope& asker, const LoadedRun& run, std::uint32_t index, Questions& out) {
+void add_node_questions(const CallerRights& viewer, const LoadedRun& run, std::uint32_t index, Questions& out) {
   const NodeState& state = run.state.nodes[index];
   const PlanNode& node = run.plan->nodes[index];
   if (state.status >= NodeStatus::completed) return;
@@ -57,134 +57,137 @@ void take_node(const OverviewScope& asker, const LoadedRun& run, std::uint32_t i
   if (state.detail == "approval" || state.detail == "pause") {
     question.name = node.name;
     question.pause = state.detail == "pause";
-    add(asker, run.record.caller_id, std::move(question), out);
+    add_question(viewer, run.record.caller_id, std::move(question), out);
     return;
   }
   if (state.detail != "gate") return;
   for (const std::string& gate : state.gates) {
-    if (!gate.starts_with(kApproval)) continue;
-    question.name = gate.substr(kApproval.size());
-    add(asker, run.record.caller_id, question, out);
+    if (!gate.starts_with(kApprovalPrefix)) continue;
+    question.name = gate.substr(kApprovalPrefix.size());
+    add_question(viewer, run.record.caller_id, question, out);
   }
 }
 
-Result<void> check_flows(const OverviewScope& asker, const FlowStores& in, Id after, Questions& out) {
-  MJ_TRY(active, in.flows.active(asker.by.context, after, kMaxFlowsBatch));
+Result<void> add_flow_questions(const CallerRights& viewer, const FlowStores& stores, Id after, Questions& out) {
+  MJ_TRY(active, stores.flows.active_flows(viewer.caller.context, after, kMaxFlowsBatch));
   for (const Id flow : active) {
-    auto run = load_run(in.flows, asker.by.context, flow, in.runs);
+    auto run = load_run(stores.flows, viewer.caller.context, flow, stores.runs);
     if (!run && run.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(run).error());
     if (!run) continue;  // the definition cannot be read; the view of the flow reports it
     for (std::uint32_t i = 0; i < run->state.nodes.size() && i < run->plan->nodes.size(); ++i)
-      take_node(asker, *run, i, out);
-    in.runs.cache_run(asker.by.context, flow, std::move(*run));
+      add_node_questions(viewer, *run, i, out);
+    stores.runs.cache_run(viewer.caller.context, flow, std::move(*run));
   }
   if (active.size() == kMaxFlowsBatch) out.after = active.back();
   return {};
 }
 
 // Adds the approvals that a job waits for.
-void take_job(const OverviewScope& asker, const JobStoreState& places, Questions& out) {
-  if (places.claim.state != "prerequisites" || !places.claim.flow.empty()) return;
-  const auto list = parse_json(field_of(places.record, "prerequisites"));
+void add_job_approvals(const CallerRights& viewer, const JobStoreState& job, Questions& out) {
+  if (job.claim.state != "prerequisites" || !job.claim.flow.empty()) return;
+  const auto list = parse_json(field_of(job.record, "prerequisites"));
   if (!list || !list->is_array()) return;
-  for (const auto& each : *list) {
-    if (!each.is_string() || !each.get_ref<const std::string&>().starts_with(kApproval)) continue;
-    const std::string gate = each.get<std::string>();
-    const bool given = std::any_of(places.claim_fields.begin(), places.claim_fields.end(), [&](const auto& field) {
-      return field.first == "approved:" + gate.substr(kApproval.size());
+  for (const auto& entry : *list) {
+    if (!entry.is_string() || !entry.get_ref<const std::string&>().starts_with(kApprovalPrefix)) continue;
+    const std::string gate = entry.get<std::string>();
+    const bool is_answered = std::any_of(job.claim_fields.begin(), job.claim_fields.end(), [&](const auto& field) {
+      return field.first == "approved:" + gate.substr(kApprovalPrefix.size());
     });
-    if (given) continue;
+    if (is_answered) continue;
     OpenQuestion question;
-    question.job_key = places.job_key;
-    question.node = field_of(places.record, "name");
-    question.name = gate.substr(kApproval.size());
-    question.since_ms = places.claim.waiting_since_ms;
-    add(asker, caller_of_job(places.job_key), std::move(question), out);
+    question.job_key = job.job_key;
+    question.node = field_of(job.record, "name");
+    question.name = gate.substr(kApprovalPrefix.size());
+    question.since_ms = job.claim.waiting_since_ms;
+    add_question(viewer, parse_job_caller(job.job_key), std::move(question), out);
   }
 }
 
-Result<void> check_jobs(const OverviewScope& asker, Store& store, Questions& out) {
-  JobFilter wanted;
-  wanted.status = JobStatus::waiting_for_prerequisites;
-  wanted.state = "prerequisite";
-  MJ_TRY(slice, page_jobs(store, asker.by.context, wanted, kJobsOutside));
-  out.truncated = !slice.after.empty();
+Result<void> add_standalone_job_questions(const CallerRights& viewer, Store& store, Questions& out) {
+  JobFilter filter;
+  filter.status = JobStatus::waiting_for_prerequisites;
+  filter.state = "prerequisite";
+  MJ_TRY(page, page_jobs(store, viewer.caller.context, filter, kMaxStandaloneJobs));
+  out.truncated = !page.after.empty();
   std::vector<std::string> keys;
-  for (const JobView& job : slice.jobs) keys.push_back(job.key);
+  for (const JobView& view : page.jobs) keys.push_back(view.key);
   if (keys.empty()) return {};
-  MJ_TRY(places, store.job_states(asker.by.context, keys, false));
-  for (const JobStoreState& each : places) take_job(asker, each, out);
+  MJ_TRY(states, store.job_states(viewer.caller.context, keys, false));
+  for (const JobStoreState& state : states) add_job_approvals(viewer, state, out);
   return {};
 }
 
-void take_approval(const OverviewScope& asker, const WaitingApproval& waiting, Questions& out) {
+void add_instance_approval(const CallerRights& viewer, const WaitingApproval& approval, Questions& out) {
   OpenQuestion question;
-  question.workflow = waiting.workflow;
-  question.key = waiting.key;
-  question.name = waiting.intent;
-  question.asks = waiting.title;
-  question.approvers = waiting.approvers;
-  question.since_ms = waiting.since_ms;
-  question.until_ms = waiting.until_ms;
-  add(asker, waiting.owner, std::move(question), out);
+  question.workflow = approval.workflow;
+  question.key = approval.key;
+  question.name = approval.intent;
+  question.asks = approval.title;
+  question.approvers = approval.approvers;
+  question.since_ms = approval.since_ms;
+  question.until_ms = approval.until_ms;
+  add_question(viewer, approval.owner, std::move(question), out);
 }
 
-Result<void> check_workflows(const OverviewScope& asker, WorkflowStore& deployments, ApprovalCache* cache,
-                             Questions& out) {
-  MJ_TRY(waiting, waiting_approvals(deployments, asker.by.context, kInstances + 1, cache));
-  if (waiting.size() > kInstances) {
+Result<void> add_workflow_questions(const CallerRights& viewer, WorkflowStore& deployments, ApprovalCache* cache,
+                                    Questions& out) {
+  MJ_TRY(approvals, waiting_approvals(deployments, viewer.caller.context, kMaxApprovals + 1, cache));
+  if (approvals.size() > kMaxApprovals) {
     out.truncated = true;
-    waiting.pop_back();
+    approvals.pop_back();
   }
-  for (const WaitingApproval& each : waiting) take_approval(asker, each, out);
+  for (const WaitingApproval& approval : approvals) add_instance_approval(viewer, approval, out);
   return {};
 }
 
 }  // namespace
 
-Result<Rights> rights(const RequestContext& by, Store& store) {
-  if (by.is_operator) return Rights{true, true, true, true, true, true};
-  MJ_TRY(place, acl_context_of(by, store));
-  const auto may = [&](Action action, Id maker) { return !find_refusal(by.actor, action, place, {.maker = maker}); };
-  return Rights{may(Action::create, 0), may(Action::read, 0),         may(Action::read, by.actor),
-                may(Action::steer, 0),  may(Action::steer, by.actor), may(Action::administer, 0)};
+Result<Rights> rights(const RequestContext& caller, Store& store) {
+  if (caller.is_operator) return Rights{true, true, true, true, true, true};
+  MJ_TRY(acl, acl_context_of(caller, store));
+  const auto is_permitted = [&](Action action, Id owner) {
+    return !find_refusal(caller.actor, action, acl, {.creator = owner});
+  };
+  return Rights{is_permitted(Action::create, 0),           is_permitted(Action::read, 0),
+                is_permitted(Action::read, caller.actor),  is_permitted(Action::steer, 0),
+                is_permitted(Action::steer, caller.actor), is_permitted(Action::administer, 0)};
 }
 
-Result<Overview> overview(const RequestContext& by, Store& store) {
-  MJ_CHECK(check_permission(by, store, Action::read));
-  return mycojobs::overview(store, by.context);
+Result<Overview> read_overview(const RequestContext& caller, Store& store) {
+  MJ_CHECK(check_permission(caller, store, Action::read));
+  return mycojobs::read_overview(store, caller.context);
 }
 
-Result<VerifyReport> verify(const RequestContext& by, const VerifiedStores& in) {
-  MJ_CHECK(check_permission(by, in.records, Action::administer));
-  MJ_TRY(report, verify_context(in, by.context, [](std::string_view, std::uint64_t, std::uint64_t) {}));
-  MJ_TRY(of_actors, verify_actors(in.records));
-  for (Finding& finding : of_actors) report.findings.push_back(std::move(finding));
+Result<VerifyReport> verify(const RequestContext& caller, const VerifiedStores& stores) {
+  MJ_CHECK(check_permission(caller, stores.records, Action::administer));
+  MJ_TRY(report, verify_context(stores, caller.context, [](std::string_view, std::uint64_t, std::uint64_t) {}));
+  MJ_TRY(actor_findings, verify_actors(stores.records));
+  for (Finding& finding : actor_findings) report.findings.push_back(std::move(finding));
   return report;
 }
 
-Result<std::vector<Check>> doctor(const RequestContext& by, Store& store, FlowStore& flows, bool own_server,
+Result<std::vector<Check>> doctor(const RequestContext& caller, Store& store, FlowStore& flows, bool own_server,
                                   std::uint32_t wait_replicas) {
-  MJ_CHECK(check_permission(by, store, Action::administer));
-  MJ_TRY(facts, store.facts(own_server ? by.context : 0));
-  if (!by.is_operator) facts.used.clear();
-  std::vector<Check> checks = examine_server(facts, own_server ? 0 : by.context, wait_replicas);
-  for (Check& check : examine_format(store, by.context)) checks.push_back(std::move(check));
-  for (Check& check : examine_quota(store, by.context)) checks.push_back(std::move(check));
-  MJ_TRY(of_context, examine_context(store, flows, by.context));
-  std::move(of_context.begin(), of_context.end(), std::back_inserter(checks));
+  MJ_CHECK(check_permission(caller, store, Action::administer));
+  MJ_TRY(facts, store.facts(own_server ? caller.context : 0));
+  if (!caller.is_operator) facts.used_databases.clear();
+  std::vector<Check> checks = diagnose_server(facts, own_server ? 0 : caller.context, wait_replicas);
+  for (Check& check : diagnose_format(store, caller.context)) checks.push_back(std::move(check));
+  for (Check& check : diagnose_quota(store, caller.context)) checks.push_back(std::move(check));
+  MJ_TRY(context_checks, diagnose_context(store, flows, caller.context));
+  std::move(context_checks.begin(), context_checks.end(), std::back_inserter(checks));
   return checks;
 }
 
-Result<Questions> list_questions(const RequestContext& by, const FlowStores& in, WorkflowStore& deployments, Id after,
-                                 ApprovalCache* cache) {
-  MJ_TRY(place, acl_context_of(by, in.records));
-  const OverviewScope asker{by, std::move(place)};
+Result<Questions> list_questions(const RequestContext& caller, const FlowStores& stores, WorkflowStore& deployments,
+                                 Id after, ApprovalCache* cache) {
+  MJ_TRY(acl, acl_context_of(caller, stores.records));
+  const CallerRights viewer{caller, std::move(acl)};
   Questions out;
-  MJ_CHECK(check_flows(asker, in, after, out));
+  MJ_CHECK(add_flow_questions(viewer, stores, after, out));
   if (after != 0) return out;
-  MJ_CHECK(check_jobs(asker, in.records, out));
-  MJ_CHECK(check_workflows(asker, deployments, cache, out));
+  MJ_CHECK(add_standalone_job_questions(viewer, stores.records, out));
+  MJ_CHECK(add_workflow_questions(viewer, deployments, cache, out));
   return out;
 }
 

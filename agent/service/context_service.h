@@ -20,7 +20,7 @@ struct Rights {
 };
 Result<Rights> rights(const RequestContext&, Store&);
 
-Result<Overview> overview(const RequestContext&, Store&);
+Result<Overview> read_overview(const RequestContext&, Store&);
 // Verifies the context and then the keys of actors. Only for admins, since it reads all records.
 Result<VerifyReport> verify(const RequestContext&, const VerifiedStores&);
 

@@ -89,14 +89,14 @@ struct ListFlows {
   Id before = 0;
   std::uint64_t limit = 50;  // 1 to 1000
   std::optional<FlowStatus> status = std::nullopt;
-  std::string word = {};       // displayed state: one of flow_words() (inspect/flow_view.h); empty: any
+  std::string word = {};       // displayed state: one of flow_display_states() (inspect/flow_view.h); empty: any
   Id caller = 0;               // 0: any
   std::uint64_t until_ms = 0;  // created at this time or before; 0: any
 };
 struct FlowRow {
   FlowSummary summary;
   Flow flow;
-  std::string word;  // one of flow_words(); for active flows the jobs were read
+  std::string word;  // one of flow_display_states(); for active flows the jobs were read
 };
 struct FlowPage {
   std::vector<FlowRow> flows;
@@ -106,7 +106,7 @@ struct FlowPage {
 };
 // Returns a page of the flows that the caller can see, newest first. A page can have fewer flows than requested, or be
 // empty, although more flows follow: a page reads a limited number of rows, and the jobs of at most 200 flows. Error
-// `invalid`: `word` is not in flow_words().
+// `invalid`: `word` is not in flow_display_states().
 Result<FlowPage> page_flows(const RequestContext&, const FlowStores&, const ListFlows&);
 // Returns the flows of as many pages as needed. Reads at most as many rows of the catalog as one call of page_flows()
 // that reads no jobs.

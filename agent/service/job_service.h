@@ -80,14 +80,14 @@ Result<AnsweredJob> answer_job(const RequestContext&, Store&, const AnswerJob&);
 Result<JobStatus> read_job_status(const std::string& word);
 
 struct ListJobs {
-  JobFilter wanted = {};  // the caller is overridden if the requester can see only its own jobs
+  JobFilter filter = {};  // the caller is overridden if the requester can see only its own jobs
   std::size_t limit = 50;
 };
 inline constexpr std::size_t kMaxJobChecks = 100000;  // maximum number of records read for a list
 // Returns a page (inspect/job_view.h) of the jobs that the caller can see.
 Result<JobsSlice> page_jobs(const RequestContext&, Store&, JobFilter, std::size_t limit);
 // Returns the history of a job. Needs the right to read the job.
-Result<std::vector<JobTimelineEntry>> job_history(const RequestContext&, Store&, const std::string& key);
+Result<std::vector<JobTimelineEntry>> read_job_history(const RequestContext&, Store&, const std::string& key);
 Result<JobList> list_jobs(const RequestContext&, Store&, const ListJobs&,
                           const std::function<void(std::uint64_t done, std::uint64_t of)>& progress);
 

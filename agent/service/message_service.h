@@ -20,8 +20,8 @@ Result<Message> send_message(const RequestContext&, Store&, std::optional<Id> ow
 // Adds a stored message to msg_out. signature: provides the fields signature, signer, algorithm, created_at; empty
 // means that the record has them. The supervisor verifies the signature and writes a failure to the message. Errors:
 // `invalid` (the message is not signed), `conflict` (it was sent before).
-Result<Message> post_message(const RequestContext&, Store&, Id maker, Id id, const Message& signature);
-Result<Message> read_message(const RequestContext&, Store&, Id maker, Id id);
+Result<Message> post_message(const RequestContext&, Store&, Id creator, Id id, const Message& signature);
+Result<Message> read_message(const RequestContext&, Store&, Id creator, Id id);
 // Returns the messages that the caller can see, newest first, without text and jobs. limit: at most 1000.
 Result<std::vector<Message>> list_messages(const RequestContext&, Store&, std::uint64_t limit);
 
@@ -33,8 +33,8 @@ std::optional<Flow> flow_result(const Message&);
 // Returns the message with `flow_result` as an object.
 nlohmann::json message_json(const Message&);
 // Cancels a message with everything that it carries: immediately, or when its current holder receives the request.
-Result<Message> cancel_message(const RequestContext&, Store&, Id maker, Id id);
+Result<Message> cancel_message(const RequestContext&, Store&, Id creator, Id id);
 // Deletes a message. Error `conflict`: the message waits for its receiver, or its jobs or its result are awaited.
-Result<void> delete_message(const RequestContext&, Store&, Id maker, Id id);
+Result<void> delete_message(const RequestContext&, Store&, Id creator, Id id);
 
 }  // namespace mycojobs::service

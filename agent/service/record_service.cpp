@@ -21,9 +21,9 @@ constexpr std::array kRoles{
 const Resource kRunners{.name = "runners"};
 
 std::string context_key(Id id) {
-  Context wanted;
-  wanted.id = id;
-  return redis_key(wanted);
+  Context context;
+  context.id = id;
+  return redis_key(context);
 }
 
 bool is_bookkeeping(const std::string& name) { return name == "id" || name == "created_at" || name == "updated_at"; }
@@ -35,9 +35,9 @@ Result<bool> has_context_record(Store& store, Id id) {
   return true;
 }
 
-// Reads one record more than there are contexts. A server that hides its number of databases ends the search with
-// `unsupported`.
-Result<Id> free_context(Store& store, std::vector<Id> served) {
+// Returns the first id without a record among `served`, or among all databases of the server if `served` is empty. On a
+// server that hides its number of databases, the search ends with error `unsupported`.
+Result<Id> find_free_context(Store& store, std::vector<Id> served) {
   std::sort(served.begin(), served.end());
   for (const Id id : served) {
     MJ_TRY(exists, has_context_record(store, id));
@@ -55,12 +55,12 @@ Result<Id> free_context(Store& store, std::vector<Id> served) {
                                   " databases have a context: raise the server's setting `databases`");
 }
 
-// `local` is stored only if it was given: an agent with the runner's id follows the record, and decides itself if the
-// record has no value.
-Fields record_of(const Runner& runner, std::span<const std::string> given) {
+// Stores `local` only if the caller has set it, or if it is true. An agent with the runner's id uses the value of the
+// record; without a value, the agent decides. field_names: the fields that the caller has set.
+Fields encode_runner(const Runner& runner, std::span<const std::string> field_names) {
   Fields record = encode(runner);
-  const bool is_given = std::find(given.begin(), given.end(), "local") != given.end();
-  if (!is_given && !runner.local) std::erase_if(record, [](const auto& field) { return field.first == "local"; });
+  const bool is_set = std::find(field_names.begin(), field_names.end(), "local") != field_names.end();
+  if (!is_set && !runner.local) std::erase_if(record, [](const auto& field) { return field.first == "local"; });
   return record;
 }
 
@@ -73,9 +73,9 @@ Result<void> check_runner(const Runner& runner, const Networks& networks) {
 
 // Rejects a runner without any setting, since an agent creates the record of its own runner when it starts.
 Result<void> check_has_content(const Runner& runner, const Fields& record) {
-  Runner bare;
-  bare.id = runner.id;
-  if (record != record_of(bare, {})) return {};
+  Runner empty_runner;
+  empty_runner.id = runner.id;
+  if (record != encode_runner(empty_runner, {})) return {};
   return fail(Code::invalid,
               "set at least one of address (of a supervisor on another host), topic, pubkey, type, target_context, "
               "local; an agent creates the record of its own runner when it starts");
@@ -86,12 +86,13 @@ Result<void> check_target(const Runner& runner) {
   return fail(Code::invalid, "target_context: belongs to a runner on another host: set its address, too");
 }
 
-// Returns the record to change. Error `not_found`: the context has no record.
-Result<Context> existing(const RequestContext& by, Store& store, const std::string& why) {
-  MJ_TRY(found, load_context(store, by.context));
+// Loads the record of the context for a change. Error `not_found`: the context has no record; `reason` starts the
+// advice of the message.
+Result<Context> require_context_record(const RequestContext& caller, Store& store, const std::string& reason) {
+  MJ_TRY(found, load_context(store, caller.context));
   if (found) return std::move(*found);
-  const std::string id = std::to_string(by.context);
-  return fail(Code::not_found, "context " + id + " has no record: " + why + "`mycojobs context grant " + id +
+  const std::string id = std::to_string(caller.context);
+  return fail(Code::not_found, "context " + id + " has no record: " + reason + "`mycojobs context grant " + id +
                                    " --admin ID` creates one");
 }
 
@@ -99,11 +100,11 @@ constexpr int kMaxTries = 100;  // attempts of a change while other clients chan
 
 // Repeats a read-modify-write operation as long as other clients change the record in between. Each of these conflicts
 // means that another client's change was stored.
-template <class Change>
-auto repeat(const std::string& key, const Change& change) -> decltype(change()) {
+template <class Operation>
+auto retry_on_conflict(const std::string& key, const Operation& operation) -> decltype(operation()) {
   for (int i = 0; i < kMaxTries; ++i) {
-    auto changed = change();
-    if (changed || changed.error().code != Code::conflict) return changed;
+    auto result = operation();
+    if (result || result.error().code != Code::conflict) return result;
   }
   return fail(Code::conflict, key + ": other clients have changed it " + std::to_string(kMaxTries) +
                                   " times in between: repeat the request");
@@ -114,14 +115,14 @@ Result<CreatedRecord> write_record(Store& store, Id context, NewRecord& record) 
   return store.create_record(context, record);
 }
 
-// Creates a context with the first free id. Another client may take the id in between.
+// Creates a context with the first free id. Repeats the search if another client uses the id in between.
 Result<Context> create_next_context(Store& store, Context context, std::span<const Id> served) {
   while (true) {
-    MJ_TRY(free, free_context(store, {served.begin(), served.end()}));
-    context.id = free;
-    NewRecord record{"context:", "context", free, encode(context)};
-    MJ_TRY(made, write_record(store, free, record));
-    if (!made.existed) return decode<Context>(made.record).record;
+    MJ_TRY(free_id, find_free_context(store, {served.begin(), served.end()}));
+    context.id = free_id;
+    NewRecord record{"context:", "context", free_id, encode(context)};
+    MJ_TRY(created, write_record(store, free_id, record));
+    if (!created.existed) return decode<Context>(created.record).record;
   }
 }
 
@@ -138,17 +139,17 @@ Result<void> check_topic(const std::string& topic) {
 }
 
 Result<Fields> create_record(Store& store, Id context, NewRecord record) {
-  MJ_TRY(made, write_record(store, context, record));
-  if (!made.existed) return std::move(made.record);
+  MJ_TRY(created, write_record(store, context, record));
+  if (!created.existed) return std::move(created.record);
   for (const auto& field : record.fields) {
     if (field.first == "detail") continue;  // `created` until the message is sent
-    if (std::find(made.record.begin(), made.record.end(), field) == made.record.end())
-      return fail(Code::conflict, made.key + " exists with another " + field.first + ": change it with " +
-                                      made.key.substr(0, made.key.find(':')) +
-                                      (made.key.starts_with("context:") ? " grant or revoke" : " update") +
+    if (std::find(created.record.begin(), created.record.end(), field) == created.record.end())
+      return fail(Code::conflict, created.key + " exists with another " + field.first + ": change it with " +
+                                      created.key.substr(0, created.key.find(':')) +
+                                      (created.key.starts_with("context:") ? " grant or revoke" : " update") +
                                       ", or use another id");
   }
-  return std::move(made.record);
+  return std::move(created.record);
 }
 
 Result<Fields> chosen_roles(const Fields& record, std::span<const std::string> fields) {
@@ -158,8 +159,8 @@ Result<Fields> chosen_roles(const Fields& record, std::span<const std::string> f
   return out;
 }
 
-Error operator_required_error(const RequestContext& by, const std::string& what) {
-  return {Code::denied, "actor " + std::to_string(by.actor) + " may not " + what +
+Error operator_required_error(const RequestContext& caller, const std::string& what) {
+  return {Code::denied, "actor " + std::to_string(caller.actor) + " may not " + what +
                             ": an operator's token is required (mycojobs key token --operator)"};
 }
 
@@ -180,102 +181,105 @@ Result<std::optional<Context>> load_context(Store& store, Id id) {
 
 Result<void> check_served(std::span<const Id> served, Id context) {
   if (served.empty() || std::find(served.begin(), served.end(), context) != served.end()) return {};
-  std::string list;
-  for (const Id each : served) list += (list.empty() ? "" : ", ") + std::to_string(each);
+  std::string ids;
+  for (const Id id : served) ids += (ids.empty() ? "" : ", ") + std::to_string(id);
   return fail(Code::invalid,
-              "context_id: this server does not serve context " + std::to_string(context) + "; it serves " + list);
+              "context_id: this server does not serve context " + std::to_string(context) + "; it serves " + ids);
 }
 
-Result<Context> create_context(const RequestContext& by, Store& store, Context context, std::span<const Id> served) {
-  if (!by.is_operator) return tl::unexpected<Error>(operator_required_error(by, "create a context"));
+Result<Context> create_context(const RequestContext& caller, Store& store, Context context,
+                               std::span<const Id> served) {
+  if (!caller.is_operator) return tl::unexpected<Error>(operator_required_error(caller, "create a context"));
   if (context.id != 0) MJ_CHECK(check_served(served, context.id));
-  if (const auto wrong = read_notify(context.notify, "notify").problems; !wrong.empty())
-    return fail(Code::invalid, join(wrong));
-  if (context.admins.empty()) context.admins = {by.actor};
+  if (const auto problems = read_notify(context.notify, "notify").problems; !problems.empty())
+    return fail(Code::invalid, join(problems));
+  if (context.admins.empty()) context.admins = {caller.actor};
   if (context.id == 0) return create_next_context(store, std::move(context), served);
   MJ_TRY(stored, create_record(store, context.id, {"context:", "context", context.id, encode(context)}));
   return decode<Context>(stored).record;
 }
 
-Result<Context> read_context(const RequestContext& by, Store& store) {
-  MJ_CHECK(check_permission(by, store, Action::read));
-  MJ_TRY(found, load_context(store, by.context));
+Result<Context> read_context(const RequestContext& caller, Store& store) {
+  MJ_CHECK(check_permission(caller, store, Action::read));
+  MJ_TRY(found, load_context(store, caller.context));
   if (found) return std::move(*found);
-  return fail(Code::not_found, context_key(by.context) + " does not exist in context " + std::to_string(by.context));
+  return fail(Code::not_found,
+              context_key(caller.context) + " does not exist in context " + std::to_string(caller.context));
 }
 
 std::span<const Role> roles() { return kRoles; }
 
-Result<std::vector<Id>> known_contexts(Store& store, std::span<const Id> more) {
+Result<std::vector<Id>> known_contexts(Store& store, std::span<const Id> additional) {
   MJ_TRY(facts, store.facts());
-  std::vector<Id> all = std::move(facts.used);
-  all.insert(all.end(), more.begin(), more.end());
+  std::vector<Id> all = std::move(facts.used_databases);
+  all.insert(all.end(), additional.begin(), additional.end());
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 
-Result<ContextList> list_contexts(const RequestContext& by, Store& store, std::span<const Id> among) {
+Result<ContextList> list_contexts(const RequestContext& caller, Store& store, std::span<const Id> candidates) {
   ContextList list;
-  for (const Id id : among) {
+  for (const Id id : candidates) {
     MJ_TRY(found, load_context(store, id));
-    const auto names_caller = [&](const Role& role) {
+    const auto has_caller = [&](const Role& role) {
       const auto& ids = (*found).*role.ids;
-      return std::find(ids.begin(), ids.end(), by.actor) != ids.end();
+      return std::find(ids.begin(), ids.end(), caller.actor) != ids.end();
     };
     if (!found) {
-      if (by.is_operator) list.without.push_back(id);
-    } else if (by.is_operator || std::any_of(kRoles.begin(), kRoles.end(), names_caller)) {
+      if (caller.is_operator) list.without.push_back(id);
+    } else if (caller.is_operator || std::any_of(kRoles.begin(), kRoles.end(), has_caller)) {
       list.contexts.push_back(std::move(*found));
     }
   }
   return list;
 }
 
-Result<Context> update_context(const RequestContext& by, Store& store, const Context& wanted,
+Result<Context> update_context(const RequestContext& caller, Store& store, const Context& values,
                                std::span<const std::string> fields) {
-  MJ_CHECK(check_permission(by, store, Action::administer));
-  if (const auto wrong = read_notify(wanted.notify, "notify").problems; !wrong.empty())
-    return fail(Code::invalid, join(wrong));
-  MJ_TRY(changed, chosen_roles(encode(wanted), fields));
-  MJ_CHECK(existing(by, store, ""));
-  MJ_TRY(after, store.change_record(by.context, context_key(by.context), changed));
-  return decode<Context>(after).record;
+  MJ_CHECK(check_permission(caller, store, Action::administer));
+  if (const auto problems = read_notify(values.notify, "notify").problems; !problems.empty())
+    return fail(Code::invalid, join(problems));
+  MJ_TRY(changes, chosen_roles(encode(values), fields));
+  MJ_CHECK(require_context_record(caller, store, ""));
+  MJ_TRY(record, store.change_record(caller.context, context_key(caller.context), changes));
+  return decode<Context>(record).record;
 }
 
 namespace {
 
 // Returns one active job, or an empty string. Error `too_large`: there are too many jobs to read all of them.
-Result<std::string> living_job(Store& store, Id context) {
+Result<std::string> find_active_job(Store& store, Id context) {
   for (const JobStatus status : {JobStatus::started, JobStatus::dispatched, JobStatus::waiting_for_prerequisites}) {
-    JobFilter wanted;
-    wanted.status = status;
-    std::uint64_t looked = 0;
+    JobFilter filter;
+    filter.status = status;
+    std::uint64_t rows_read = 0;
     do {
-      MJ_TRY(page, store.jobs(context, wanted));
+      MJ_TRY(page, store.jobs(context, filter));
       if (!page.jobs.empty()) return page.jobs.front().key;
-      if (!page.unseen.empty()) return page.unseen.front().key;
-      looked += page.looked_at;
-      wanted.after = page.after;
-      if (looked > kMaxJobChecks) return fail(Code::too_large, "it has too many jobs to scan: wait for the retention");
-    } while (!wanted.after.empty());
+      if (!page.unprocessed_jobs.empty()) return page.unprocessed_jobs.front().key;
+      rows_read += page.rows_read;
+      filter.cursor = page.next_cursor;
+      if (rows_read > kMaxJobChecks)
+        return fail(Code::too_large, "it has too many jobs to scan: wait for the retention");
+    } while (!filter.cursor.empty());
   }
   return std::string();
 }
 
-Result<std::string> living_message(Store& store, Id context) {
-  for (const char* list : {"msg_out", "msg_out_coordinator"}) {
-    MJ_TRY(waiting, store.queue_length(context, list));
-    if (waiting > 0) return std::string("messages in ") + list;
+Result<std::string> find_pending_message(Store& store, Id context) {
+  for (const char* outbox : {"msg_out", "msg_out_coordinator"}) {
+    MJ_TRY(length, store.queue_length(context, outbox));
+    if (length > 0) return std::string("messages in ") + outbox;
   }
   MJ_TRY(keys, store.keys(context, "message:", kMaxJobChecks));
   constexpr std::string_view kCheckedFields[] = {"message_type", "status"};
-  MJ_TRY(records, store.load_some(context, keys, kCheckedFields));
+  MJ_TRY(records, store.load_batch(context, keys, kCheckedFields));
   for (std::size_t i = 0; i < keys.size(); ++i) {
     if (records[i].empty()) continue;
     const Message message = decode<Message>(records[i]).record;
-    const bool open = message.status == MessageStatus::dispatched || message.status == MessageStatus::acknowledged;
-    if (open && message.message_type == MessageType::job) return keys[i];
+    const bool is_open = message.status == MessageStatus::dispatched || message.status == MessageStatus::acknowledged;
+    if (is_open && message.message_type == MessageType::job) return keys[i];
   }
   return std::string();
 }
@@ -285,148 +289,153 @@ Result<std::string> living_message(Store& store, Id context) {
 namespace {
 
 // Returns the resources that prevent the deletion of a context; empty if there are none.
-Result<std::string> living_things(const FlowStores& in, Id context) {
-  std::string lives;
-  const auto add = [&lives](const std::string& what) { lives += (lives.empty() || what.empty() ? "" : ", ") + what; };
-  MJ_TRY(flows, in.flows.active(context, 0, 1));
+Result<std::string> find_active_resources(const FlowStores& stores, Id context) {
+  std::string resources;
+  const auto add = [&resources](const std::string& what) {
+    resources += (resources.empty() || what.empty() ? "" : ", ") + what;
+  };
+  MJ_TRY(flows, stores.flows.active_flows(context, 0, 1));
   if (!flows.empty()) add("flow:" + std::to_string(flows.front()));
-  MJ_TRY(job, living_job(in.records, context));
+  MJ_TRY(job, find_active_job(stores.records, context));
   add(job);
-  MJ_TRY(message, living_message(in.records, context));
+  MJ_TRY(message, find_pending_message(stores.records, context));
   add(message);
-  return lives;
+  return resources;
 }
 
 }  // namespace
 
-Result<void> delete_context(const RequestContext& by, const FlowStores& in) {
-  if (!by.is_operator) return tl::unexpected<Error>(operator_required_error(by, "delete a context"));
+Result<void> delete_context(const RequestContext& caller, const FlowStores& stores) {
+  if (!caller.is_operator) return tl::unexpected<Error>(operator_required_error(caller, "delete a context"));
   constexpr int kTries = 10;  // each attempt reads all jobs and messages
   for (int i = 0; i < kTries; ++i) {
-    MJ_TRY(revision, context_revision(in.records, by.context));
-    MJ_TRY(found, load_context(in.records, by.context));
+    MJ_TRY(revision, context_revision(stores.records, caller.context));
+    MJ_TRY(found, load_context(stores.records, caller.context));
     if (!found)
       return fail(Code::not_found,
-                  "context " + std::to_string(by.context) + " has no record: there is nothing to delete");
-    MJ_TRY(lives, living_things(in, by.context));
-    if (!lives.empty())
-      return fail(Code::conflict, context_key(by.context) + " is not deleted: there lives " + lives +
+                  "context " + std::to_string(caller.context) + " has no record: there is nothing to delete");
+    MJ_TRY(resources, find_active_resources(stores, caller.context));
+    if (!resources.empty())
+      return fail(Code::conflict, context_key(caller.context) + " is not deleted: there lives " + resources +
                                       "; let it end, or cancel and delete it");
-    MJ_TRY(deleted, delete_context_if(in.records, by.context, revision));
+    MJ_TRY(deleted, delete_context_if(stores.records, caller.context, revision));
     if (deleted) return {};
   }
-  return fail(Code::conflict, context_key(by.context) + " is not deleted: it has changed during each of " +
+  return fail(Code::conflict, context_key(caller.context) + " is not deleted: it has changed during each of " +
                                   std::to_string(kTries) + " checks: repeat the request");
 }
 
-Result<std::vector<RefusalNote>> list_refusals(const RequestContext& by, Store& store, std::uint64_t limit) {
-  MJ_CHECK(check_permission(by, store, Action::administer));
+Result<std::vector<RefusalNote>> list_refusals(const RequestContext& caller, Store& store, std::uint64_t limit) {
+  MJ_CHECK(check_permission(caller, store, Action::administer));
   constexpr std::uint64_t kMaxRefusals = 1000;
-  return store.refusals(by.context, std::min(limit, kMaxRefusals));
+  return store.refusals(caller.context, std::min(limit, kMaxRefusals));
 }
 
 namespace {
 
 // Returns the lists of the named roles after the changes, as fields of the record.
-Fields lists_after(Context context, bool grant, std::span<const RoleChange> changes) {
-  for (const RoleChange& each : changes) {
-    auto& ids = context.*each.role->ids;
-    const auto at = std::find(ids.begin(), ids.end(), each.actor);
-    if (grant && at == ids.end()) ids.push_back(each.actor);
-    if (!grant && at != ids.end()) ids.erase(at);
+Fields apply_role_changes(Context context, bool grant, std::span<const RoleChange> changes) {
+  for (const RoleChange& change : changes) {
+    auto& ids = context.*change.role->ids;
+    const auto position = std::find(ids.begin(), ids.end(), change.actor);
+    if (grant && position == ids.end()) ids.push_back(change.actor);
+    if (!grant && position != ids.end()) ids.erase(position);
   }
-  Fields changed;
+  Fields fields;
   for (const Role& role : kRoles) {
-    const bool named =
-        std::any_of(changes.begin(), changes.end(), [&](const RoleChange& each) { return each.role->ids == role.ids; });
-    if (named) changed.emplace_back(role.field, dump_json(nlohmann::json(context.*role.ids)));
+    const bool is_changed = std::any_of(changes.begin(), changes.end(),
+                                        [&](const RoleChange& change) { return change.role->ids == role.ids; });
+    if (is_changed) fields.emplace_back(role.field, dump_json(nlohmann::json(context.*role.ids)));
   }
-  return changed;
+  return fields;
 }
 
-// Error `conflict`: the lists have changed since they were read.
-Result<Context> change_roles_once(const RequestContext& by, Store& store, bool grant,
+// Makes one attempt to change the lists. Error `conflict`: another client has changed the lists since they were read.
+Result<Context> change_roles_once(const RequestContext& caller, Store& store, bool grant,
                                   std::span<const RoleChange> changes) {
-  const std::string key = context_key(by.context);
-  auto before = store.load(by.context, key);
-  if (!before && before.error().code == Code::not_found) {
-    if (!grant) return existing(by, store, "there is nothing to take; ");
-    const NewRecord record{"context:", "context", by.context, lists_after({}, grant, changes)};
-    MJ_TRY(made, store.create_record(by.context, record));
-    if (made.existed) return fail(Code::conflict, key);
-    return read_context_record(by.context, made.record);
+  const std::string key = context_key(caller.context);
+  auto old_record = store.load(caller.context, key);
+  if (!old_record && old_record.error().code == Code::not_found) {
+    if (!grant) return require_context_record(caller, store, "there is nothing to take; ");
+    const NewRecord record{"context:", "context", caller.context, apply_role_changes({}, grant, changes)};
+    MJ_TRY(created, store.create_record(caller.context, record));
+    if (created.existed) return fail(Code::conflict, key);
+    return read_context_record(caller.context, created.record);
   }
-  MJ_CHECK(before);
-  MJ_TRY(context, read_context_record(by.context, *before));
-  const Fields changed = lists_after(std::move(context), grant, changes);
+  MJ_CHECK(old_record);
+  MJ_TRY(context, read_context_record(caller.context, *old_record));
+  const Fields new_lists = apply_role_changes(std::move(context), grant, changes);
   Fields expected;
-  for (const auto& field : changed) expected.emplace_back(field.first, field_of(*before, field.first));
-  auto after = change_record_if(store, by.context, key, changed, expected);
-  if (!after && after.error().code == Code::not_found) return fail(Code::conflict, key);  // deleted in between
-  MJ_CHECK(after);
-  return read_context_record(by.context, *after);
+  for (const auto& field : new_lists) expected.emplace_back(field.first, field_of(*old_record, field.first));
+  auto new_record = change_record_if(store, caller.context, key, new_lists, expected);
+  if (!new_record && new_record.error().code == Code::not_found)
+    return fail(Code::conflict, key);  // deleted in between
+  MJ_CHECK(new_record);
+  return read_context_record(caller.context, *new_record);
 }
 
 }  // namespace
 
-Result<Context> change_roles(const RequestContext& by, Store& store, bool grant, std::span<const RoleChange> changes) {
-  MJ_CHECK(check_permission(by, store, Action::administer));
-  return repeat(context_key(by.context), [&] { return change_roles_once(by, store, grant, changes); });
+Result<Context> change_roles(const RequestContext& caller, Store& store, bool grant,
+                             std::span<const RoleChange> changes) {
+  MJ_CHECK(check_permission(caller, store, Action::administer));
+  return retry_on_conflict(context_key(caller.context),
+                           [&] { return change_roles_once(caller, store, grant, changes); });
 }
 
-Result<Context> set_notify(const RequestContext& by, Store& store, const std::string& notify) {
-  MJ_CHECK(check_permission(by, store, Action::administer));
-  MJ_CHECK(existing(by, store, ""));
-  MJ_TRY(after, store.change_record(by.context, context_key(by.context), {{"notify", notify}}));
-  return read_context_record(by.context, after);
+Result<Context> set_notify(const RequestContext& caller, Store& store, const std::string& notify) {
+  MJ_CHECK(check_permission(caller, store, Action::administer));
+  MJ_CHECK(require_context_record(caller, store, ""));
+  MJ_TRY(record, store.change_record(caller.context, context_key(caller.context), {{"notify", notify}}));
+  return read_context_record(caller.context, record);
 }
 
-Result<Runner> create_runner(const RequestContext& by, Store& store, const Runner& runner, const Networks& networks,
-                             std::span<const std::string> given) {
-  MJ_CHECK(check_permission(by, store, Action::administer, kRunners));
-  const Fields record = record_of(runner, given);
+Result<Runner> create_runner(const RequestContext& caller, Store& store, const Runner& runner, const Networks& networks,
+                             std::span<const std::string> field_names) {
+  MJ_CHECK(check_permission(caller, store, Action::administer, kRunners));
+  const Fields record = encode_runner(runner, field_names);
   MJ_CHECK(check_has_content(runner, record));
   MJ_CHECK(check_runner(runner, networks));
   MJ_CHECK(check_target(runner));
-  MJ_TRY(stored, create_record(store, by.context, {"runner:", "runner", runner.id, record}));
+  MJ_TRY(stored, create_record(store, caller.context, {"runner:", "runner", runner.id, record}));
   return decode<Runner>(stored).record;
 }
 
-Result<Runner> read_runner(const RequestContext& by, Store& store, Id id) {
-  MJ_CHECK(check_permission(by, store, Action::read, kRunners));
-  MJ_TRY(fields, store.load(by.context, "runner:" + std::to_string(id)));
+Result<Runner> read_runner(const RequestContext& caller, Store& store, Id id) {
+  MJ_CHECK(check_permission(caller, store, Action::read, kRunners));
+  MJ_TRY(fields, store.load(caller.context, "runner:" + std::to_string(id)));
   return decode<Runner>(fields).record;
 }
 
-Result<std::vector<RunnerInfo>> list_runners(const RequestContext& by, Store& store) {
-  MJ_CHECK(check_permission(by, store, Action::read, kRunners));
-  return store.runners(by.context);
+Result<std::vector<RunnerInfo>> list_runners(const RequestContext& caller, Store& store) {
+  MJ_CHECK(check_permission(caller, store, Action::read, kRunners));
+  return store.runners(caller.context);
 }
 
-Result<Runner> update_runner(const RequestContext& by, Store& store, const Runner& wanted,
+Result<Runner> update_runner(const RequestContext& caller, Store& store, const Runner& values,
                              std::span<const std::string> fields, const Networks& networks) {
-  MJ_CHECK(check_permission(by, store, Action::administer, kRunners));
-  MJ_CHECK(check_runner(wanted, networks));
-  const std::string key = "runner:" + std::to_string(wanted.id);
-  return repeat(key, [&]() -> Result<Runner> {
-    MJ_TRY(changed, chosen_roles(encode(wanted), fields));
-    MJ_TRY(before, store.load(by.context, key));
+  MJ_CHECK(check_permission(caller, store, Action::administer, kRunners));
+  MJ_CHECK(check_runner(values, networks));
+  const std::string key = "runner:" + std::to_string(values.id);
+  return retry_on_conflict(key, [&]() -> Result<Runner> {
+    MJ_TRY(changes, chosen_roles(encode(values), fields));
+    MJ_TRY(old_record, store.load(caller.context, key));
     // A target belongs to an address, so both are checked with their values after the change.
-    Runner after = decode<Runner>(before).record;
+    Runner new_runner = decode<Runner>(old_record).record;
     Fields expected;
-    for (const char* name : {"address", "target_context"}) expected.emplace_back(name, field_of(before, name));
-    if (std::find(fields.begin(), fields.end(), "address") != fields.end()) after.address = wanted.address;
+    for (const char* name : {"address", "target_context"}) expected.emplace_back(name, field_of(old_record, name));
+    if (std::find(fields.begin(), fields.end(), "address") != fields.end()) new_runner.address = values.address;
     if (std::find(fields.begin(), fields.end(), "target_context") != fields.end())
-      after.target_context = wanted.target_context;
-    MJ_CHECK(check_target(after));
-    MJ_TRY(stored, change_record_if(store, by.context, key, changed, expected));
+      new_runner.target_context = values.target_context;
+    MJ_CHECK(check_target(new_runner));
+    MJ_TRY(stored, change_record_if(store, caller.context, key, changes, expected));
     return decode<Runner>(stored).record;
   });
 }
 
-Result<void> delete_runner(const RequestContext& by, Store& store, Id id) {
-  MJ_CHECK(check_permission(by, store, Action::administer, kRunners));
-  return store.delete_record(by.context, "runner:" + std::to_string(id));
+Result<void> delete_runner(const RequestContext& caller, Store& store, Id id) {
+  MJ_CHECK(check_permission(caller, store, Action::administer, kRunners));
+  return store.delete_record(caller.context, "runner:" + std::to_string(id));
 }
 
 }  // namespace mycojobs::service

@@ -3,111 +3,112 @@
 #include "base/log.h"
 #include "inspect/runner_view.h"
 #include "model/codec.h"
-#include "security/profiles.h"
+#include "security/ceilings.h"
 #include "store/acl_context.h"
 #include "text/utf8.h"
 
 namespace mycojobs::service {
 namespace {
 
-Error not_as(const RequestContext& by, Id named, const char* field) {
-  return {Code::denied, std::string(field) + ": this token is of actor " + std::to_string(by.actor) +
-                            " and cannot act as " + std::to_string(named) + ": leave " + field + " out"};
+Error impersonation_error(const RequestContext& caller, Id actor_id, const char* field) {
+  return {Code::denied, std::string(field) + ": this token is of actor " + std::to_string(caller.actor) +
+                            " and cannot act as " + std::to_string(actor_id) + ": leave " + field + " out"};
 }
 
 }  // namespace
 
-Result<RequestContext> as_named(const RequestContext& by, std::optional<Id> named, const char* field) {
-  if (!named) return by;
-  if (by.is_operator)
-    return RequestContext{by.context,          *named, EntryPoint::command, false,
-                          by.max_script_bytes, {},     by.ceilings,         by.agents_decide};
-  if (*named == by.actor) return by;
-  return tl::unexpected<Error>(not_as(by, *named, field));
+Result<RequestContext> as_named(const RequestContext& caller, std::optional<Id> actor_id, const char* field) {
+  if (!actor_id) return caller;
+  if (caller.is_operator)
+    return RequestContext{caller.context,          *actor_id, EntryPoint::command, false,
+                          caller.max_script_bytes, {},        caller.ceilings,     caller.agents_decide};
+  if (*actor_id == caller.actor) return caller;
+  return tl::unexpected<Error>(impersonation_error(caller, *actor_id, field));
 }
 
-Result<Id> resource_owner(const RequestContext& by, std::optional<Id> named) {
-  if (!named || *named == by.actor || by.is_operator) return named.value_or(by.actor);
-  return tl::unexpected<Error>(not_as(by, *named, "caller_id"));
+Result<Id> resource_owner(const RequestContext& caller, std::optional<Id> actor_id) {
+  if (!actor_id || *actor_id == caller.actor || caller.is_operator) return actor_id.value_or(caller.actor);
+  return tl::unexpected<Error>(impersonation_error(caller, *actor_id, "caller_id"));
 }
 
-Result<AclContext> acl_context_of(const RequestContext& by, Store& store) {
-  return read_acl_context(store, by.context, by.way);
+Result<AclContext> acl_context_of(const RequestContext& caller, Store& store) {
+  return read_acl_context(store, caller.context, caller.way);
 }
 
-// A context without a record is not given one for a refusal; otherwise any unknown client could fill a database that is
-// not in use. A failure to record the refusal does not change the result.
+// Store::record_refusal() writes nothing into a context without a record; otherwise any unknown client could fill an
+// unused database. A failure to record the refusal does not change the result.
 Error refuse(Store& store, const Refusal& refusal) {
   if (refusal.recorded) {
     RefusalNote note;
     note.actor = refusal.actor;
     note.action = to_string(refusal.action);
-    note.thing = whole_characters(refusal.thing, 200);
-    note.list = refusal.list;
-    if (auto noted = store.record_refusal(refusal.context, note); !noted) {
+    note.resource = whole_characters(refusal.resource, 200);
+    note.access_list = refusal.list;
+    if (auto result = store.record_refusal(refusal.context, note); !result) {
       log(LogLevel::warn, "service", "context {}: a refusal was not recorded: {}", refusal.context,
-          noted.error().message);
+          result.error().message);
     }
   }
   return refusal_error(refusal);
 }
 
-Result<void> check_permission(const RequestContext& by, Store& store, Action action, const Resource& thing) {
-  if (by.is_operator) return {};
-  MJ_TRY(place, acl_context_of(by, store));
-  const auto no = find_refusal(by.actor, action, place, thing);
-  if (!no) return {};
-  return tl::unexpected<Error>(refuse(store, *no));
+Result<void> check_permission(const RequestContext& caller, Store& store, Action action, const Resource& resource) {
+  if (caller.is_operator) return {};
+  MJ_TRY(acl, acl_context_of(caller, store));
+  const auto denial = find_refusal(caller.actor, action, acl, resource);
+  if (!denial) return {};
+  return tl::unexpected<Error>(refuse(store, *denial));
 }
 
-Result<std::optional<Id>> listable_actor(const RequestContext& by, Store& store) {
-  if (by.is_operator) return std::nullopt;
-  MJ_TRY(place, acl_context_of(by, store));
-  const auto no = find_refusal(by.actor, Action::read, place);
-  if (!no) return std::nullopt;
-  if (!find_refusal(by.actor, Action::create, place)) return by.actor;
-  return tl::unexpected<Error>(refuse(store, *no));
+Result<std::optional<Id>> listable_actor(const RequestContext& caller, Store& store) {
+  if (caller.is_operator) return std::nullopt;
+  MJ_TRY(acl, acl_context_of(caller, store));
+  const auto denial = find_refusal(caller.actor, Action::read, acl);
+  if (!denial) return std::nullopt;
+  if (!find_refusal(caller.actor, Action::create, acl)) return caller.actor;
+  return tl::unexpected<Error>(refuse(store, *denial));
 }
 
-Result<Fields> open_record(const RequestContext& by, Store& store, Action action, const std::string& key,
-                           const std::string& name, Id (*maker)(const Fields&)) {
-  auto fields = store.load(by.context, key);
+Result<Fields> open_record(const RequestContext& caller, Store& store, Action action, const std::string& key,
+                           const std::string& name, Id (*get_owner)(const Fields&)) {
+  auto fields = store.load(caller.context, key);
   if (!fields && !is_absent(fields.error())) return fields;
-  MJ_CHECK(check_permission(by, store, action, {.name = name, .maker = fields ? maker(*fields) : 0}));
+  MJ_CHECK(check_permission(caller, store, action, {.name = name, .creator = fields ? get_owner(*fields) : 0}));
   return fields;
 }
 
-JobLimits limits_of(const RequestContext& by) {
+JobLimits limits_of(const RequestContext& caller) {
   static const Ceilings kBuiltIn;
-  JobLimits limits{(by.ceilings ? *by.ceilings : kBuiltIn).of(by.context), by.max_script_bytes};
-  if (by.agents_decide) limits.agents.emplace();
+  JobLimits limits{(caller.ceilings ? *caller.ceilings : kBuiltIn).get(caller.context), caller.max_script_bytes};
+  if (caller.agents_decide) limits.agents.emplace();
   return limits;
 }
 
-Result<JobLimits> limits_of(const RequestContext& by, Store& store) {
-  JobLimits limits = limits_of(by);
-  if (!by.agents_decide) return limits;
-  MJ_TRY(runners, store.runners(by.context));
-  for (const RunnerInfo& each : runners) {
-    if (presence(each) != RunnerPresence::live || !each.runner.local) continue;
-    const std::string_view published = field_of(each.runner.unknown, kPublishedCeiling);
-    limits.agents->push_back({each.runner.id, each.runner.executors, read_published_ceiling(published, by.context)});
+Result<JobLimits> limits_of(const RequestContext& caller, Store& store) {
+  JobLimits limits = limits_of(caller);
+  if (!caller.agents_decide) return limits;
+  MJ_TRY(runners, store.runners(caller.context));
+  for (const RunnerInfo& info : runners) {
+    if (get_presence(info) != RunnerPresence::live || !info.runner.local) continue;
+    const std::string_view published = field_of(info.runner.unknown, kPublishedCeiling);
+    limits.agents->push_back(
+        {info.runner.id, info.runner.executors, read_published_ceiling(published, caller.context)});
   }
   return limits;
 }
 
-Result<void> check_script(const RequestContext& by, const std::string& script) {
-  return mycojobs::check_script(script, by.max_script_bytes);
+Result<void> check_script(const RequestContext& caller, const std::string& script) {
+  return mycojobs::check_script(script, caller.max_script_bytes);
 }
 
-Result<void> check_policy(const RequestContext& by, const Job& job) {
+Result<void> check_policy(const RequestContext& caller, const Job& job) {
   if (job.policy.empty()) return {};  // no policy requested
-  return mycojobs::check_policy(job, limits_of(by));
+  return mycojobs::check_policy(job, limits_of(caller));
 }
 
-Result<void> check_policy(const RequestContext& by, Store& store, const Job& job) {
+Result<void> check_policy(const RequestContext& caller, Store& store, const Job& job) {
   if (job.policy.empty()) return {};  // no policy requested
-  MJ_TRY(limits, limits_of(by, store));
+  MJ_TRY(limits, limits_of(caller, store));
   return mycojobs::check_policy(job, limits);
 }
 

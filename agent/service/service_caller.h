@@ -56,7 +56,7 @@ Result<std::optional<Id>> listable_actor(const RequestContext&, Store&);
 // Loads the hash at `key` for a caller that is allowed this action. Only a caller with the right to all resources
 // receives `not_found`. maker: returns the owner from the fields; name: such as "flow 7".
 Result<Fields> open_record(const RequestContext&, Store&, Action, const std::string& key, const std::string& name,
-                           Id (*maker)(const Fields&));
+                           Id (*creator)(const Fields&));
 
 // Returns whether the resource is missing or not valid, that is, its key holds another type.
 inline bool is_absent(const Error& error) { return error.code == Code::not_found || error.code == Code::invalid; }

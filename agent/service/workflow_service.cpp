@@ -26,16 +26,16 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kTries = 10;                  // attempts of a commit while other clients commit
-constexpr std::uint32_t kMailShown = 1000;  // number of events in the inbox that are shown
+constexpr int kMaxCommitAttempts = 10;           // attempts of a commit while other clients commit
+constexpr std::uint32_t kMaxShownEvents = 1000;  // number of events in the inbox that are shown
 
-Resource thing_of(const std::string& deployment, Id owner) {
-  return {.name = "workflow " + deployment, .maker = owner};
+Resource workflow_resource(const std::string& deployment, Id owner) {
+  return {.name = "workflow " + deployment, .creator = owner};
 }
 
-tl::unexpected<Error> no_workflow(const RequestContext& by, const std::string& given) {
-  return fail(Code::not_found, "workflow: there is no " + excerpt(given, 200) + " in context " +
-                                   std::to_string(by.context) + "; `mycojobs workflow list` shows all workflows");
+tl::unexpected<Error> workflow_not_found_error(const RequestContext& caller, const std::string& name) {
+  return fail(Code::not_found, "workflow: there is no " + excerpt(name, 200) + " in context " +
+                                   std::to_string(caller.context) + "; `mycojobs workflow list` shows all workflows");
 }
 
 // A world and its manifest in force, without the loaded state.
@@ -44,43 +44,44 @@ struct DeploymentHead {
   AppliedManifest applied;
 };
 
-Result<AppliedManifest> manifest_of(const WorkflowStores& in, Id context, const std::string& deployment,
-                                    const std::string& hash) {
-  return in.manifests != nullptr ? in.manifests->get(in.deployments, context, deployment, hash)
-                                 : stored_manifest(in.deployments, context, deployment, hash);
+Result<AppliedManifest> load_applied_manifest(const WorkflowStores& stores, Id context, const std::string& deployment,
+                                              const std::string& hash) {
+  return stores.manifests != nullptr ? stores.manifests->get(stores.deployments, context, deployment, hash)
+                                     : load_manifest(stores.deployments, context, deployment, hash);
 }
-Result<DeploymentHead> head_of(const RequestContext& by, const WorkflowStores& in, const ManifestInForce& row) {
-  MJ_TRY(applied, manifest_of(in, by.context, row.deployment, row.hash));
+Result<DeploymentHead> load_head(const RequestContext& caller, const WorkflowStores& stores,
+                                 const ManifestInForce& row) {
+  MJ_TRY(applied, load_applied_manifest(stores, caller.context, row.deployment, row.hash));
   return DeploymentHead{row.deployment, std::move(applied)};
 }
 
-Result<std::vector<ManifestInForce>> read_in_force(const RequestContext& by, const WorkflowStores& in) {
-  WorkflowStore& store = in.deployments;
-  MJ_TRY(names, store.list_deployments(by.context));
-  std::vector<ManifestInForce> all;
+Result<std::vector<ManifestInForce>> read_in_force(const RequestContext& caller, const WorkflowStores& stores) {
+  WorkflowStore& store = stores.deployments;
+  MJ_TRY(names, store.list_deployments(caller.context));
+  std::vector<ManifestInForce> manifests;
   for (std::string& name : names) {
-    MJ_TRY(read, store.read(by.context, name, 0, 0));
+    MJ_TRY(read, store.read(caller.context, name, 0, 0));
     if (read.manifest.empty() && read.height > 0) {  // another client has deleted the head
-      MJ_TRY(deployment, LoadedDeployment::load(store, by.context, name));
+      MJ_TRY(deployment, LoadedDeployment::load(store, caller.context, name));
       read.manifest = deployment.state().manifest;
     }
     if (read.manifest.empty()) continue;  // a manifest was stored, but never applied
-    MJ_TRY(applied, manifest_of(in, by.context, name, read.manifest));
+    MJ_TRY(applied, load_applied_manifest(stores, caller.context, name, read.manifest));
     ManifestInForce row{std::move(name), std::move(read.manifest), applied.owner, {}, {}};
     for (const WorkflowSpec& spec : applied.manifest->workflows) row.workflows.push_back(spec.name);
-    for (const Subscription& each : applied.manifest->subscriptions) {
-      if (std::find(row.events.begin(), row.events.end(), each.event) == row.events.end())
-        row.events.push_back(each.event);
+    for (const Subscription& subscription : applied.manifest->subscriptions) {
+      if (std::find(row.events.begin(), row.events.end(), subscription.event) == row.events.end())
+        row.events.push_back(subscription.event);
     }
-    all.push_back(std::move(row));
+    manifests.push_back(std::move(row));
   }
-  return all;
+  return manifests;
 }
 
 // Returns the number of manifests that were applied in the context.
-Result<std::string> applies_of(const RequestContext& by, const WorkflowStores& in) {
-  constexpr std::string_view kAsked[] = {"count"};
-  auto fields = in.records.load_fields(by.context, "mj:world-applies", kAsked);
+Result<std::string> read_apply_count(const RequestContext& caller, const WorkflowStores& stores) {
+  constexpr std::string_view kCountField[] = {"count"};
+  auto fields = stores.records.load_fields(caller.context, "mj:world-applies", kCountField);
   if (!fields && fields.error().code == Code::not_found) return std::string();
   MJ_CHECK(fields);
   return std::string(field_of(*fields, "count"));
@@ -88,17 +89,17 @@ Result<std::string> applies_of(const RequestContext& by, const WorkflowStores& i
 
 // With a cache this is one call to the store, however many manifests are in force, unless one was applied. The number
 // is read before the manifests: an application in between makes the next caller read again.
-Result<ManifestCache::InForce> in_force(const RequestContext& by, const WorkflowStores& in) {
-  std::optional<std::string> applies;
-  if (in.manifests != nullptr) {
-    auto read = applies_of(by, in);
+Result<ManifestCache::InForce> load_manifests_in_force(const RequestContext& caller, const WorkflowStores& stores) {
+  std::optional<std::string> apply_count;
+  if (stores.manifests != nullptr) {
+    auto read = read_apply_count(caller, stores);
     if (!read && read.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(read).error());
-    if (read) applies = std::move(*read);  // another client can have overwritten the key
-    if (auto known = applies ? in.manifests->in_force(by.context, *applies) : nullptr) return known;
+    if (read) apply_count = std::move(*read);  // another client can have overwritten the key
+    if (auto cached = apply_count ? stores.manifests->in_force(caller.context, *apply_count) : nullptr) return cached;
   }
-  MJ_TRY(all, read_in_force(by, in));
-  auto shared = std::make_shared<const std::vector<ManifestInForce>>(std::move(all));
-  if (applies) in.manifests->put_in_force(by.context, *applies, shared);
+  MJ_TRY(manifests, read_in_force(caller, stores));
+  auto shared = std::make_shared<const std::vector<ManifestInForce>>(std::move(manifests));
+  if (apply_count) stores.manifests->put_in_force(caller.context, *apply_count, shared);
   return shared;
 }
 
@@ -107,180 +108,179 @@ struct FoundDeployment {
   DeploymentHead head;
   std::string workflow;
 };
-Result<FoundDeployment> find(const RequestContext& by, const WorkflowStores& in, const std::string& given) {
-  MJ_TRY(all, in_force(by, in));
-  std::vector<std::string> names, own;
+Result<FoundDeployment> find_deployment(const RequestContext& caller, const WorkflowStores& stores,
+                                        const std::string& requested_name) {
+  MJ_TRY(manifests, load_manifests_in_force(caller, stores));
+  std::vector<std::string> names, own_names;
   std::map<std::string, const ManifestInForce*> owners;
-  for (const ManifestInForce& row : *all) {
+  for (const ManifestInForce& row : *manifests) {
     for (const std::string& workflow : row.workflows) {
       names.push_back(workflow);
-      if (row.owner == by.actor) own.push_back(workflow);
+      if (row.owner == caller.actor) own_names.push_back(workflow);
       owners[workflow] = &row;
     }
   }
   // A short name is first matched with the caller's own names, so that names of others do not make it ambiguous.
-  const bool is_whole = std::find(names.begin(), names.end(), given) != names.end();
-  auto name = find_name(given, is_whole ? names : own, "workflow");
-  if (!name && name.error().code == Code::not_found) name = find_name(given, names, "workflow");
+  const bool is_full_name = std::find(names.begin(), names.end(), requested_name) != names.end();
+  auto name = find_name(requested_name, is_full_name ? names : own_names, "workflow");
+  if (!name && name.error().code == Code::not_found) name = find_name(requested_name, names, "workflow");
   if (name) {
-    MJ_TRY(head, head_of(by, in, *owners.at(*name)));
+    MJ_TRY(head, load_head(caller, stores, *owners.at(*name)));
     return FoundDeployment{std::move(head), *name};
   }
-  for (const ManifestInForce& row : *all) {
-    if (row.deployment != given) continue;
-    MJ_TRY(head, head_of(by, in, row));
+  for (const ManifestInForce& row : *manifests) {
+    if (row.deployment != requested_name) continue;
+    MJ_TRY(head, load_head(caller, stores, row));
     return FoundDeployment{std::move(head), ""};
   }
-  if (name.error().code == Code::not_found) return no_workflow(by, given);
+  if (name.error().code == Code::not_found) return workflow_not_found_error(caller, requested_name);
   return tl::unexpected<Error>(std::move(name).error());
 }
 
 // Finds a world and checks the caller's right to the action. The refusal is the same for a missing world.
-Result<FoundDeployment> open(const RequestContext& by, const WorkflowStores& in, const std::string& given,
-                             Action action) {
-  auto found = find(by, in, given);
-  if (!found && found.error().code == Code::unavailable) return found;
-  MJ_CHECK(
-      check_permission(by, in.records, action, thing_of(excerpt(given, 200), found ? found->head.applied.owner : 0)));
-  return found;
+Result<FoundDeployment> open_deployment(const RequestContext& caller, const WorkflowStores& stores,
+                                        const std::string& requested_name, Action action) {
+  auto match = find_deployment(caller, stores, requested_name);
+  if (!match && match.error().code == Code::unavailable) return match;
+  MJ_CHECK(check_permission(caller, stores.records, action,
+                            workflow_resource(excerpt(requested_name, 200), match ? match->head.applied.owner : 0)));
+  return match;
 }
 
 struct OpenedDeployment {
   LoadedDeployment deployment;
   InstanceId cell;
 };
-Result<InstanceId> cell_of(const FoundDeployment& found, const InstanceReference& instance) {
-  const WorkflowManifest& manifest = *found.head.applied.manifest;
-  const WorkflowSpec* spec = manifest.workflow(found.workflow);
+Result<InstanceId> resolve_instance_id(const FoundDeployment& match, const InstanceReference& instance) {
+  const WorkflowManifest& manifest = *match.head.applied.manifest;
+  const WorkflowSpec* spec = manifest.workflow(match.workflow);
   if (spec == nullptr)
     return fail(Code::invalid,
-                "workflow: " + found.head.deployment + " has several workflows: name the one of the instance");
-  if (!spec->keyed() && !instance.key.empty()) return fail(Code::invalid, "key: " + spec->name + " has no keys");
-  if (!spec->keyed()) return InstanceId{spec->name, ""};
+                "workflow: " + match.head.deployment + " has several workflows: name the one of the instance");
+  if (!spec->is_keyed() && !instance.key.empty()) return fail(Code::invalid, "key: " + spec->name + " has no keys");
+  if (!spec->is_keyed()) return InstanceId{spec->name, ""};
   if (instance.key.empty()) return fail(Code::invalid, "key: " + spec->name + " is keyed: give the key of an instance");
-  auto key = key_of_text(manifest, *spec, instance.key);
+  auto key = encode_key(manifest, *spec, instance.key);
   if (!key) return fail(key.error(), "key");
   return InstanceId{spec->name, std::move(*key)};
 }
-Result<OpenedDeployment> open_instance(const RequestContext& by, const WorkflowStores& in,
+Result<OpenedDeployment> open_instance(const RequestContext& caller, const WorkflowStores& stores,
                                        const InstanceReference& instance, Action action) {
-  MJ_TRY(found, open(by, in, instance.workflow, action));
-  MJ_TRY(cell, cell_of(found, instance));
-  MJ_TRY(deployment, LoadedDeployment::load(in.deployments, by.context, found.head.deployment));
+  MJ_TRY(match, open_deployment(caller, stores, instance.workflow, action));
+  MJ_TRY(cell, resolve_instance_id(match, instance));
+  MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
   return OpenedDeployment{std::move(deployment), std::move(cell)};
 }
-Result<const InstanceState*> there(const LoadedDeployment& deployment, const InstanceId& cell) {
-  const InstanceState* found = deployment.state().cell(cell);
-  if (found == nullptr)
-    return fail(Code::not_found, shown(cell) + ": the instance does not exist; `mycojobs workflow explain` shows " +
+Result<const InstanceState*> require_instance(const LoadedDeployment& deployment, const InstanceId& cell) {
+  const InstanceState* state = deployment.state().find_instance(cell);
+  if (state == nullptr)
+    return fail(Code::not_found, display_name(cell) +
+                                     ": the instance does not exist; `mycojobs workflow explain` shows " +
                                      "whether an event for it waits, `timeline` shows its history");
-  return found;
+  return state;
 }
 
 // Opens an instance and reads the bytes of its state. A missing blob belongs to a state that was replaced in the
 // meantime, so the read is repeated.
-Result<std::pair<OpenedDeployment, std::optional<StateRef>>> open_with_state(const RequestContext& by,
-                                                                             const WorkflowStores& in,
+Result<std::pair<OpenedDeployment, std::optional<StateRef>>> open_with_state(const RequestContext& caller,
+                                                                             const WorkflowStores& stores,
                                                                              const InstanceReference& instance) {
-  for (int left = kTries;; --left) {
-    MJ_TRY(opened, open_instance(by, in, instance, Action::read));
-    MJ_TRY(cell, there(opened.deployment, opened.cell));
+  for (int attempts_left = kMaxCommitAttempts;; --attempts_left) {
+    MJ_TRY(target, open_instance(caller, stores, instance, Action::read));
+    MJ_TRY(cell, require_instance(target.deployment, target.cell));
     std::optional<StateRef> state = cell->state;
-    if (!state || !state->spilled()) return std::pair(std::move(opened), std::move(state));
-    auto blob = in.deployments.blob(by.context, opened.deployment.name(), state->hash);
-    if (!blob && blob.error().code == Code::not_found && left > 0) continue;
+    if (!state || !state->is_spilled()) return std::pair(std::move(target), std::move(state));
+    auto blob = stores.deployments.blob(caller.context, target.deployment.name(), state->hash);
+    if (!blob && blob.error().code == Code::not_found && attempts_left > 0) continue;
     if (!blob) return tl::unexpected<Error>(std::move(blob).error());
-    MJ_CHECK(attach(*state, std::move(*blob)));
-    return std::pair(std::move(opened), std::move(state));
+    MJ_CHECK(attach_blob(*state, std::move(*blob)));
+    return std::pair(std::move(target), std::move(state));
   }
 }
 
-Result<Sample> sample(WorkflowStore& store) {
+Result<Sample> read_sample(WorkflowStore& store) {
   MJ_TRY(now, store.now_ms());
   return Sample{now, random_bytes(32)};
 }
 
 // ---- JSON views ----
 
-json key_json(const InstanceId& cell) { return cell.key.empty() ? json(nullptr) : readable_cbor(cell.key); }
+json key_to_json(const InstanceId& cell) { return cell.key.empty() ? json(nullptr) : cbor_to_readable_json(cell.key); }
 
 // Returns the arguments of a command line for an instance: its workflow and its key.
-std::string named(const InstanceId& cell) {
+std::string format_instance_arguments(const InstanceId& cell) {
   if (cell.key.empty()) return cell.workflow;
-  const json key = key_json(cell);
+  const json key = key_to_json(cell);
   const std::string text = key.is_string() ? key.get<std::string>() : dump_json(key);
   return cell.workflow + ' ' + quote_for_shell(text);
 }
-std::string command(const char* verb, const InstanceId& cell) {
-  return "`mycojobs workflow " + std::string(verb) + ' ' + named(cell) + '`';
+std::string format_command(const char* verb, const InstanceId& cell) {
+  return "`mycojobs workflow " + std::string(verb) + ' ' + format_instance_arguments(cell) + '`';
 }
 
-json pending_json(const PendingIntent& pending) {
+json intent_to_json(const PendingIntent& pending) {
   return {{"intent", pending.intent.hash},
           {"effect", pending.intent.effect},
-          {"params", readable_cbor(pending.intent.params)},
+          {"params", cbor_to_readable_json(pending.intent.params)},
           {"published", pending.published},
           {"carrier", pending.effect_ref},
-          {"asked_ms", pending.asked_ms},
+          {"asked_ms", pending.requested_ms},
           {"sequence", pending.sequence}};
 }
 
-json row_of(const InstanceState& cell) {
-  return {{"workflow", cell.id.workflow},
-          {"key", key_json(cell.id)},
-          {"status", to_string(cell.status())},
-          {"steps", cell.steps},
-          {"mail", cell.mail.size()},
-          {"pending", cell.pending.size()},
-          {"born", cell.born},
-          {"last", cell.last},
-          {"state_bytes", cell.state ? cell.state->size : 0},
-          {"manifest", cell.manifest}};
+json instance_to_json(const InstanceState& cell) {
+  return {
+      {"workflow", cell.id.workflow}, {"key", key_to_json(cell.id)}, {"status", to_string(cell.status())},
+      {"steps", cell.steps},          {"mail", cell.inbox.size()},   {"pending", cell.pending_intents.size()},
+      {"born", cell.created_height},  {"last", cell.last_height},    {"state_bytes", cell.state ? cell.state->size : 0},
+      {"manifest", cell.manifest}};
 }
 
-json targets_json(const EventAccepted& event) {
-  json all = json::array();
+json targets_to_json(const EventAccepted& event) {
+  json targets = json::array();
   for (const EventTarget& target : event.targets) {
-    json row{{"workflow", target.cell.workflow}, {"key", key_json(target.cell)}};
-    if (!target.skipped.empty()) row["skipped"] = target.skipped;
-    all.push_back(std::move(row));
+    json row{{"workflow", target.instance.workflow}, {"key", key_to_json(target.instance)}};
+    if (!target.skip_reason.empty()) row["skipped"] = target.skip_reason;
+    targets.push_back(std::move(row));
   }
-  return all;
+  return targets;
 }
 
 // Returns the properties of a fact other than height, time, kind and cell.
 class FactFormatter {
  public:
   json operator()(const ManifestApplied& fact) const {
-    return {{"manifest", fact.manifest}, {"replaced", fact.replaced}};
+    return {{"manifest", fact.manifest}, {"replaced", fact.replaced_manifest}};
   }
   json operator()(const EventAccepted& fact) const {
-    json out{{"schema", fact.schema}, {"value", readable_cbor(fact.value)}, {"targets", targets_json(fact)}};
+    json out{{"schema", fact.schema}, {"value", cbor_to_readable_json(fact.value)}, {"targets", targets_to_json(fact)}};
     if (!fact.source.empty()) out["source"] = fact.source;
-    if (fact.from) out["from"] = shown(*fact.from), out["from_step"] = fact.from_step;
+    if (fact.emitter) out["from"] = display_name(*fact.emitter), out["from_step"] = fact.emitter_height;
     return out;
   }
   json operator()(const StepTaken& fact) const {
     json intents = json::array();
     for (const Intent& intent : fact.intents)
-      intents.push_back({{"intent", intent.hash}, {"effect", intent.effect}, {"params", readable_cbor(intent.params)}});
-    json out{{"mail", fact.mail.height},
+      intents.push_back(
+          {{"intent", intent.hash}, {"effect", intent.effect}, {"params", cbor_to_readable_json(intent.params)}});
+    json out{{"mail", fact.event_id.height},
              {"output", fact.output},
              {"effects", std::move(intents)},
              {"events", fact.events},
              {"state", nullptr}};
     if (fact.state)
-      out["state"] = fact.state->spilled() ? json{{"hash", fact.state->hash}, {"bytes", fact.state->size}}
-                                           : readable_cbor(fact.state->bytes);
-    if (fact.ann) out["annotations"] = readable_cbor(*fact.ann);
+      out["state"] = fact.state->is_spilled() ? json{{"hash", fact.state->hash}, {"bytes", fact.state->size}}
+                                              : cbor_to_readable_json(fact.state->bytes);
+    if (fact.annotations) out["annotations"] = cbor_to_readable_json(*fact.annotations);
     return out;
   }
   json operator()(const StepFailed& fact) const {
-    return {{"mail", fact.mail.height}, {"error", fact.kind}, {"message", fact.message}};
+    return {{"mail", fact.event_id.height}, {"error", fact.kind}, {"message", fact.message}};
   }
   json operator()(const EffectPublished& fact) const { return {{"intent", fact.intent}, {"carrier", fact.effect_ref}}; }
   json operator()(const ReceiptAdmitted& fact) const {
-    json out{{"intent", fact.intent}, {"status", to_string(fact.status)}, {"payload", readable_cbor(fact.payload)}};
+    json out{
+        {"intent", fact.intent}, {"status", to_string(fact.status)}, {"payload", cbor_to_readable_json(fact.payload)}};
     if (!fact.module.empty()) out["executor"] = fact.module;
     return out;
   }
@@ -289,20 +289,20 @@ class FactFormatter {
     return {{"intent", fact.intent}, {"status", to_string(fact.status)}, {"reason", fact.reason}};
   }
   json operator()(const InstanceFailed& fact) const {
-    return {{"failure", fact.kind}, {"message", fact.message}, {"dropped", fact.dropped}};
+    return {{"failure", fact.kind}, {"message", fact.message}, {"dropped", fact.dropped_intents}};
   }
   json operator()(const InstanceCompleted&) const { return json::object(); }
-  json operator()(const InstanceDeleted& fact) const { return {{"by", fact.by}}; }
+  json operator()(const InstanceDeleted& fact) const { return {{"by", fact.actor}}; }
   json operator()(const SnapshotTaken& fact) const { return {{"hash", fact.hash}, {"bytes", fact.size}}; }
 };
 
-json fact_json(const WorkflowFact& fact) {
-  json out = std::visit(FactFormatter(), fact.what);
+json fact_to_json(const WorkflowFact& fact) {
+  json out = std::visit(FactFormatter(), fact.content);
   out["height"] = fact.height;
   out["at_ms"] = fact.at_ms;
-  out["kind"] = kind_of(fact);
+  out["kind"] = fact_kind(fact);
   json cells = json::array();
-  for (const InstanceId& cell : instances_of(fact)) cells.push_back(shown(cell));
+  for (const InstanceId& cell : affected_instances(fact)) cells.push_back(display_name(cell));
   out["cells"] = std::move(cells);
   return out;
 }
@@ -310,30 +310,30 @@ json fact_json(const WorkflowFact& fact) {
 // ---- apply ----
 
 // Checks the sizes of the code and of the scripts of the effects.
-Result<void> check_effects(const RequestContext& by, const WorkflowManifest& manifest) {
+Result<void> check_effects(const RequestContext& caller, const WorkflowManifest& manifest) {
   for (const auto& [module, text] : manifest.code) {
-    if (auto fits = check_script(by, text); !fits) return fail(fits.error(), "code." + module);
+    if (auto fits = check_script(caller, text); !fits) return fail(fits.error(), "code." + module);
   }
   for (std::size_t i = 0; i < manifest.effects.size(); ++i) {
     const EffectSpec& effect = manifest.effects[i];
-    if (auto fits = check_script(by, effect.script); !fits) return fail(fits.error(), "effects." + effect.name);
+    if (auto fits = check_script(caller, effect.script); !fits) return fail(fits.error(), "effects." + effect.name);
   }
   return {};
 }
 
 // Stores a manifest and returns the actor as which its effects run: the first actor that stored it under this hash.
-Result<Id> store_manifest(const WorkflowStores& in, Id context, const ManifestText& text, Id owner) {
+Result<Id> store_manifest(const WorkflowStores& stores, Id context, const ManifestText& text, Id owner) {
   const WorkflowManifest& manifest = *text.manifest;
-  auto stored = in.deployments.put_manifest(context, manifest.name, manifest.hash, text.text);
+  auto stored = stores.deployments.put_manifest(context, manifest.name, manifest.hash, text.text);
   if (stored) return owner;
   if (stored.error().code != Code::conflict) return tl::unexpected<Error>(std::move(stored).error());
-  MJ_TRY(there, stored_manifest(in.deployments, context, manifest.name, manifest.hash));
-  return there.owner;
+  MJ_TRY(stored_manifest, load_manifest(stores.deployments, context, manifest.name, manifest.hash));
+  return stored_manifest.owner;
 }
 
 // An actor cannot apply a manifest that another actor has stored, since its effects would run as that other actor.
-Result<void> check_owner(const RequestContext& by, const ApplyWorkflow& request, Id owner, Id runs_as) {
-  if (runs_as == owner || (!request.owner && by.is_operator)) return {};
+Result<void> check_owner(const RequestContext& caller, const ApplyWorkflow& request, Id owner, Id runs_as) {
+  if (runs_as == owner || (!request.owner && caller.is_operator)) return {};
   return fail(Code::conflict, "owner: the same manifest is stored already, and its effects run as actor " +
                                   std::to_string(runs_as) + ", not as " + std::to_string(owner) +
                                   ": change it (its description is enough)");
@@ -341,18 +341,20 @@ Result<void> check_owner(const RequestContext& by, const ApplyWorkflow& request,
 
 // Checks the rights that are needed when an effect starts, so that a missing right is reported before the manifest is
 // applied.
-Result<void> check_owners_rights(const RequestContext& by, const WorkflowStores& in, Id owner) {
-  MJ_TRY(place, read_acl_context(in.records, by.context, EntryPoint::command));
-  auto allowed = mycojobs::check_permission(owner, Action::create, place, {.name = "jobs"});
+Result<void> check_owners_rights(const RequestContext& caller, const WorkflowStores& stores, Id owner) {
+  MJ_TRY(acl, read_acl_context(stores.records, caller.context, EntryPoint::command));
+  auto allowed = mycojobs::check_permission(owner, Action::create, acl, {.name = "jobs"});
   if (allowed) return {};
   return fail(allowed.error().code, "owner: " + allowed.error().message + "; or name another owner");
 }
 
 // Returns the owner of the same manifest if it is stored, else `otherwise`.
-Result<Id> owner_stored(const WorkflowStores& in, Id context, const WorkflowManifest& manifest, Id otherwise) {
-  auto there = stored_manifest(in.deployments, context, manifest.name, manifest.hash);
-  if (there) return there->owner;
-  return there.error().code == Code::not_found ? Result<Id>(otherwise) : tl::unexpected<Error>(there.error());
+Result<Id> find_stored_owner(const WorkflowStores& stores, Id context, const WorkflowManifest& manifest,
+                             Id default_owner) {
+  auto stored_manifest = load_manifest(stores.deployments, context, manifest.name, manifest.hash);
+  if (stored_manifest) return stored_manifest->owner;
+  return stored_manifest.error().code == Code::not_found ? Result<Id>(default_owner)
+                                                         : tl::unexpected<Error>(stored_manifest.error());
 }
 
 // ---- names ----
@@ -362,94 +364,95 @@ using Names = std::set<std::string, std::less<>>;
 struct NamesInUse {
   Names events, workflows;
 };
-void add_names(const WorkflowManifest& manifest, NamesInUse& to) {
-  to.workflows.insert(manifest.name);
-  for (const WorkflowSpec& spec : manifest.workflows) to.workflows.insert(spec.name);
-  for (const Subscription& each : manifest.subscriptions) to.events.insert(each.event);
+void add_names(const WorkflowManifest& manifest, NamesInUse& names_in_use) {
+  names_in_use.workflows.insert(manifest.name);
+  for (const WorkflowSpec& spec : manifest.workflows) names_in_use.workflows.insert(spec.name);
+  for (const Subscription& subscription : manifest.subscriptions) names_in_use.events.insert(subscription.event);
 }
 
-Result<void> check_free(const Names& wanted, const Names& before, const Names& of_others, std::string_view what) {
-  for (const std::string& name : wanted) {
-    if (before.contains(name) || !of_others.contains(name)) continue;
-    return fail(Code::conflict, std::string(what) + ": " + excerpt(name, 200) +
+Result<void> check_names_available(const Names& new_names, const Names& replaced, const Names& foreign_names,
+                                   std::string_view field) {
+  for (const std::string& name : new_names) {
+    if (replaced.contains(name) || !foreign_names.contains(name)) continue;
+    return fail(Code::conflict, std::string(field) + ": " + excerpt(name, 200) +
                                     " is a name of another caller's manifest in this context: choose another one");
   }
   return {};
 }
 
 // If two manifests accepted an event of the same name, its senders could not reach a receiver. A name therefore belongs
-// to the owner of the first manifest with it. before: the replaced manifest, which keeps its names; null: there is
-// none.
-Result<void> check_names(const std::vector<ManifestInForce>& all, const WorkflowManifest& manifest,
-                         const WorkflowManifest* before, Id owner) {
-  NamesInUse wanted, former, of_others;
-  add_names(manifest, wanted);
-  if (before != nullptr) add_names(*before, former);
-  for (const ManifestInForce& row : all) {
+// to the owner of the first manifest with it. replaced: the manifest in force, which retains its names; null: the first
+// manifest of this name.
+Result<void> check_names(const std::vector<ManifestInForce>& manifests, const WorkflowManifest& manifest,
+                         const WorkflowManifest* replaced, Id owner) {
+  NamesInUse new_names, replaced_names, foreign_names;
+  add_names(manifest, new_names);
+  if (replaced != nullptr) add_names(*replaced, replaced_names);
+  for (const ManifestInForce& row : manifests) {
     if (row.deployment == manifest.name || row.owner == owner) continue;
-    of_others.workflows.insert(row.deployment);
-    of_others.workflows.insert(row.workflows.begin(), row.workflows.end());
-    of_others.events.insert(row.events.begin(), row.events.end());
+    foreign_names.workflows.insert(row.deployment);
+    foreign_names.workflows.insert(row.workflows.begin(), row.workflows.end());
+    foreign_names.events.insert(row.events.begin(), row.events.end());
   }
-  MJ_CHECK(check_free(wanted.workflows, former.workflows, of_others.workflows, "workflows"));
-  return check_free(wanted.events, former.events, of_others.events, "routing.subscriptions");
+  MJ_CHECK(check_names_available(new_names.workflows, replaced_names.workflows, foreign_names.workflows, "workflows"));
+  return check_names_available(new_names.events, replaced_names.events, foreign_names.events, "routing.subscriptions");
 }
 
-// Each manifest has its journal, its memory in the coordinator and its turns in a round. A manifest that the owner has
-// already can be replaced.
-Result<void> check_count(const RequestContext& by, const std::vector<ManifestInForce>& all,
-                         const std::string& deployment, Id owner) {
+// Limits the manifests of an owner, since each manifest has a journal and uses memory and time of the coordinator. A
+// manifest that the owner has already can be replaced.
+Result<void> check_manifest_count(const RequestContext& caller, const std::vector<ManifestInForce>& manifests,
+                                  const std::string& deployment, Id owner) {
   std::size_t count = 0;
-  for (const ManifestInForce& row : all) {
+  for (const ManifestInForce& row : manifests) {
     if (row.owner != owner) continue;
     if (row.deployment == deployment) return {};
     ++count;
   }
-  if (by.is_operator || count < kMaxManifestsOfOwner) return {};
+  if (caller.is_operator || count < kMaxManifestsOfOwner) return {};
   return fail(Code::too_large, "manifest: actor " + std::to_string(owner) + " has " + std::to_string(count) +
-                                   " manifests in context " + std::to_string(by.context) +
+                                   " manifests in context " + std::to_string(caller.context) +
                                    ", the maximum: apply it under the name of one of them, or ask an operator");
 }
 
-// Applies a manifest. The manifest is stored only after nothing prevents it from being applied.
-Result<AppliedWorkflow> put_in_force(const RequestContext& by, const WorkflowStores& in, const ManifestText& text,
-                                     const ApplyWorkflow& request, Id owner) {
+// Applies a manifest. The manifest is stored only after all checks have succeeded.
+Result<AppliedWorkflow> apply_manifest(const RequestContext& caller, const WorkflowStores& stores,
+                                       const ManifestText& text, const ApplyWorkflow& request, Id owner) {
   AppliedWorkflow out{text.manifest->name, text.manifest->hash, "", false, owner};
-  for (int i = 0; i < kTries; ++i) {
-    MJ_TRY(applies, applies_of(by, in));
-    MJ_TRY(deployment, LoadedDeployment::load(in.deployments, by.context, out.deployment));
-    MJ_TRY(runs_as, owner_stored(in, by.context, *text.manifest, owner));
+  for (int i = 0; i < kMaxCommitAttempts; ++i) {
+    MJ_TRY(apply_count, read_apply_count(caller, stores));
+    MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, out.deployment));
+    MJ_TRY(runs_as, find_stored_owner(stores, caller.context, *text.manifest, owner));
     out.owner = runs_as;
     deployment.add_manifest({text.manifest, runs_as});
     out.replaced = deployment.state().manifest;
-    MJ_TRY(at, sample(in.deployments));
-    MJ_CHECK(deployment.decide({at, ApplyManifest{out.hash}}));
+    MJ_TRY(sample, read_sample(stores.deployments));
+    MJ_CHECK(deployment.decide({sample, ApplyManifest{out.hash}}));
     out.repeated = deployment.pending_facts() == 0;
     if (out.repeated && !request.owner) return out;
-    MJ_CHECK(check_owner(by, request, owner, runs_as));
+    MJ_CHECK(check_owner(caller, request, owner, runs_as));
     if (out.repeated) return out;
-    MJ_CHECK(check_owners_rights(by, in, runs_as));
-    MJ_TRY(others, read_in_force(by, in));
-    MJ_CHECK(check_count(by, others, out.deployment, runs_as));
-    MJ_CHECK(check_names(others, *text.manifest, deployment.catalog().find(out.replaced), runs_as));
-    MJ_TRY(stored_as, store_manifest(in, by.context, text, runs_as));
+    MJ_CHECK(check_owners_rights(caller, stores, runs_as));
+    MJ_TRY(manifests, read_in_force(caller, stores));
+    MJ_CHECK(check_manifest_count(caller, manifests, out.deployment, runs_as));
+    MJ_CHECK(check_names(manifests, *text.manifest, deployment.catalog().find(out.replaced), runs_as));
+    MJ_TRY(stored_as, store_manifest(stores, caller.context, text, runs_as));
     if (stored_as != runs_as) continue;  // another client stored it first
-    auto done = deployment.commit(in.deployments, 0, true, applies);
-    if (done) return out;
-    if (done.error().code != Code::conflict) return tl::unexpected<Error>(std::move(done).error());
-    MJ_TRY(waiting, in.deployments.mail(by.context, out.deployment, 1));
-    if (!waiting.empty()) return tl::unexpected<Error>(std::move(done).error());
+    auto result = deployment.commit(stores.deployments, 0, true, apply_count);
+    if (result) return out;
+    if (result.error().code != Code::conflict) return tl::unexpected<Error>(std::move(result).error());
+    MJ_TRY(inbox, stores.deployments.read_inbox(caller.context, out.deployment, 1));
+    if (!inbox.empty()) return tl::unexpected<Error>(std::move(result).error());
   }
   return fail(Code::conflict, out.deployment + ": it moves on all the time; try again");
 }
 
 }  // namespace
 
-Result<NamedInstance> find_instance(const RequestContext& by, const WorkflowStores& in,
+Result<NamedInstance> find_instance(const RequestContext& caller, const WorkflowStores& stores,
                                     const InstanceReference& instance) {
-  MJ_TRY(found, open(by, in, instance.workflow, Action::read));
-  MJ_TRY(cell, cell_of(found, instance));
-  return NamedInstance{found.head.deployment, std::move(cell)};
+  MJ_TRY(match, open_deployment(caller, stores, instance.workflow, Action::read));
+  MJ_TRY(cell, resolve_instance_id(match, instance));
+  return NamedInstance{match.head.deployment, std::move(cell)};
 }
 
 Result<AppliedManifest> ManifestCache::get(WorkflowStore& store, Id context, const std::string& deployment,
@@ -457,13 +460,13 @@ Result<AppliedManifest> ManifestCache::get(WorkflowStore& store, Id context, con
   const std::tuple key(context, deployment, hash);
   {
     const std::lock_guard lock(mutex_);
-    const auto found = stored_.find(key);
-    if (found != stored_.end()) {
-      found->second.asked = ++turn_;
-      return found->second.applied;
+    const auto match = stored_.find(key);
+    if (match != stored_.end()) {
+      match->second.asked = ++turn_;
+      return match->second.applied;
     }
   }
-  MJ_TRY(applied, stored_manifest(store, context, deployment, hash));
+  MJ_TRY(applied, load_manifest(store, context, deployment, hash));
   const std::lock_guard lock(mutex_);
   stored_[key] = {applied, ++turn_};
   if (stored_.size() > most_)
@@ -472,18 +475,18 @@ Result<AppliedManifest> ManifestCache::get(WorkflowStore& store, Id context, con
   return applied;
 }
 
-ManifestCache::InForce ManifestCache::in_force(Id context, const std::string& applies) const {
+ManifestCache::InForce ManifestCache::in_force(Id context, const std::string& apply_count) const {
   const std::lock_guard lock(mutex_);
-  const auto found = in_force_.find(context);
-  const bool is_known = found != in_force_.end() && found->second.applies == applies &&
-                        std::chrono::steady_clock::now() - found->second.read_at < max_age_;
-  return is_known ? found->second.manifests : nullptr;
+  const auto match = in_force_.find(context);
+  const bool is_known = match != in_force_.end() && match->second.applies == apply_count &&
+                        std::chrono::steady_clock::now() - match->second.read_at < max_age_;
+  return is_known ? match->second.manifests : nullptr;
 }
 
-void ManifestCache::put_in_force(Id context, const std::string& applies, InForce manifests) {
+void ManifestCache::put_in_force(Id context, const std::string& apply_count, InForce manifests) {
   const std::lock_guard lock(mutex_);
   if (in_force_.size() >= kMaxContexts) in_force_.clear();
-  in_force_[context] = {applies, std::move(manifests), std::chrono::steady_clock::now()};
+  in_force_[context] = {apply_count, std::move(manifests), std::chrono::steady_clock::now()};
 }
 
 void ManifestCache::forget_in_force(Id context) {
@@ -491,29 +494,30 @@ void ManifestCache::forget_in_force(Id context) {
   in_force_.erase(context);
 }
 
-Result<AppliedWorkflow> apply_workflow(const RequestContext& by, const WorkflowStores& in, const json& manifest,
+Result<AppliedWorkflow> apply_workflow(const RequestContext& caller, const WorkflowStores& stores, const json& manifest,
                                        const ApplyWorkflow& request) {
-  MJ_CHECK(check_permission(by, in.records, Action::create, {.name = "workflows"}));
-  MJ_TRY(owner, resource_owner(by, request.owner));
-  const ManifestText text = manifest_text(manifest, request.code, owner);
+  MJ_CHECK(check_permission(caller, stores.records, Action::create, {.name = "workflows"}));
+  MJ_TRY(owner, resource_owner(caller, request.owner));
+  const ManifestText text = serialize_manifest(manifest, request.code, owner);
   if (!text.manifest) return fail(Code::invalid, "manifest: " + join(text.problems));
-  MJ_CHECK(check_effects(by, *text.manifest));
+  MJ_CHECK(check_effects(caller, *text.manifest));
   if (request.check_code) {
     if (auto runs = request.check_code(*text.manifest); !runs) return fail(runs.error(), "code");
   }
-  MJ_TRY(head, in.deployments.read(by.context, text.manifest->name, 0, 0));
+  MJ_TRY(head, stores.deployments.read(caller.context, text.manifest->name, 0, 0));
   if (!head.manifest.empty()) {
-    auto before = stored_manifest(in.deployments, by.context, text.manifest->name, head.manifest);
+    auto replaced = load_manifest(stores.deployments, caller.context, text.manifest->name, head.manifest);
     // The manifest in force was lost and is applied again.
-    const bool lost = !before && before.error().code == Code::not_found && head.manifest == text.manifest->hash;
-    if (!before && !lost) return tl::unexpected<Error>(std::move(before).error());
-    MJ_CHECK(check_permission(by, in.records, Action::steer, thing_of(text.manifest->name, lost ? 0 : before->owner)));
+    const bool lost = !replaced && replaced.error().code == Code::not_found && head.manifest == text.manifest->hash;
+    if (!replaced && !lost) return tl::unexpected<Error>(std::move(replaced).error());
+    MJ_CHECK(check_permission(caller, stores.records, Action::steer,
+                              workflow_resource(text.manifest->name, lost ? 0 : replaced->owner)));
     if (lost) {
-      MJ_CHECK(check_owners_rights(by, in, owner));
-      MJ_CHECK(store_manifest(in, by.context, text, owner));
+      MJ_CHECK(check_owners_rights(caller, stores, owner));
+      MJ_CHECK(store_manifest(stores, caller.context, text, owner));
     }
   }
-  return put_in_force(by, in, text, request, owner);
+  return apply_manifest(caller, stores, text, request, owner);
 }
 
 // ---- events ----
@@ -526,17 +530,18 @@ struct CheckedEvent {
   std::string content;
 };
 Result<CheckedEvent> check_event(const WorkflowManifest& manifest, const std::string& event, const std::string& value) {
-  DeploymentState nobody;
-  nobody.manifest = manifest.hash;
+  DeploymentState empty_state;
+  empty_state.manifest = manifest.hash;
   ManifestCatalog catalog;
   catalog.add(ManifestRef(&manifest, [](const WorkflowManifest*) {}));
-  MJ_TRY(decision, decide(nobody, catalog, {Sample{1, std::string(32, '\0')}, EventArrived{event, value}}));
+  MJ_TRY(decision, decide(empty_state, catalog, {Sample{1, std::string(32, '\0')}, EventArrived{event, value}}));
   CheckedEvent out;
   for (const WorkflowFact& fact : decision.facts) {
-    const auto* in = std::get_if<EventAccepted>(&fact.what);
-    if (in == nullptr) continue;
-    for (const EventTarget& target : in->targets) out.targets.push_back({store_name(target.cell), shown(target.cell)});
-    out.content = sha256_hex(in->schema + '\n' + in->value);
+    const auto* accepted = std::get_if<EventAccepted>(&fact.content);
+    if (accepted == nullptr) continue;
+    for (const EventTarget& target : accepted->targets)
+      out.targets.push_back({store_name(target.instance), display_name(target.instance)});
+    out.content = sha256_hex(accepted->schema + '\n' + accepted->value);
   }
   return out;
 }
@@ -547,165 +552,171 @@ struct EventReceiver {
 };
 // The manifests that are searched: first by a full name, then by short names of the caller's own manifests, then by
 // short names of all manifests.
-enum class NameSearchScope { whole, of_own, of_all };
-using TakerRow = std::pair<const ManifestInForce*, std::string>;  // and the full name of the event
+enum class NameSearchScope { full_name, own_manifests, all_manifests };
+using EventMatch = std::pair<const ManifestInForce*, std::string>;  // and the full name of the event
 // A manifest in which the short name is ambiguous is passed over if another manifest accepts the event. Otherwise every
 // submitter could make the short names of the others ambiguous.
-Result<std::vector<TakerRow>> takers_of(const RequestContext& by, const std::vector<const ManifestInForce*>& all,
-                                        const SendEvent& request, NameSearchScope use) {
-  std::vector<TakerRow> takers;
+Result<std::vector<EventMatch>> find_event_matches(const RequestContext& caller,
+                                                   const std::vector<const ManifestInForce*>& candidates,
+                                                   const SendEvent& request, NameSearchScope scope) {
+  std::vector<EventMatch> matches;
   std::optional<Error> ambiguous;
-  for (const ManifestInForce* row : all) {
-    if (use == NameSearchScope::of_own && row->owner != by.actor) continue;
+  for (const ManifestInForce* row : candidates) {
+    if (scope == NameSearchScope::own_manifests && row->owner != caller.actor) continue;
     auto event = find_name(request.event, row->events, "event");
-    if (use == NameSearchScope::whole && event && *event != request.event) continue;
-    if (event) takers.emplace_back(row, std::move(*event));
+    if (scope == NameSearchScope::full_name && event && *event != request.event) continue;
+    if (event) matches.emplace_back(row, std::move(*event));
     if (!event && event.error().code == Code::invalid) ambiguous = std::move(event).error();
   }
-  if (takers.empty() && ambiguous && use != NameSearchScope::whole) return fail(std::move(*ambiguous), "event");
-  return takers;
+  if (matches.empty() && ambiguous && scope != NameSearchScope::full_name) return fail(std::move(*ambiguous), "event");
+  return matches;
 }
 
 // Returns the manifests that the sender names, all if it names none. A full name means this manifest alone.
-std::vector<const ManifestInForce*> named_in(const std::vector<ManifestInForce>& all, const std::string& workflow) {
-  std::vector<const ManifestInForce*> named;
-  for (const ManifestInForce& row : all) {
+std::vector<const ManifestInForce*> select_manifests(const std::vector<ManifestInForce>& manifests,
+                                                     const std::string& workflow) {
+  std::vector<const ManifestInForce*> candidates;
+  for (const ManifestInForce& row : manifests) {
     if (row.deployment == workflow) return {&row};
-    if (workflow.empty() || find_name(workflow, {row.deployment}, "workflow")) named.push_back(&row);
+    if (workflow.empty() || find_name(workflow, {row.deployment}, "workflow")) candidates.push_back(&row);
   }
-  return named;
+  return candidates;
 }
 
-Result<EventReceiver> taker_of(const RequestContext& by, const WorkflowStores& in, const SendEvent& request) {
-  MJ_TRY(all, in_force(by, in));
-  const auto named = named_in(*all, request.workflow);
-  std::vector<TakerRow> takers;
-  for (const NameSearchScope use : {NameSearchScope::whole, NameSearchScope::of_own, NameSearchScope::of_all}) {
-    MJ_TRY(found, takers_of(by, named, request, use));
-    takers = std::move(found);
-    if (!takers.empty()) break;
+Result<EventReceiver> find_event_receiver(const RequestContext& caller, const WorkflowStores& stores,
+                                          const SendEvent& request) {
+  MJ_TRY(manifests, load_manifests_in_force(caller, stores));
+  const auto candidates = select_manifests(*manifests, request.workflow);
+  std::vector<EventMatch> matches;
+  for (const NameSearchScope scope :
+       {NameSearchScope::full_name, NameSearchScope::own_manifests, NameSearchScope::all_manifests}) {
+    MJ_TRY(scope_matches, find_event_matches(caller, candidates, request, scope));
+    matches = std::move(scope_matches);
+    if (!matches.empty()) break;
   }
-  if (takers.empty())
-    return fail(Code::not_found, "event: no workflow of context " + std::to_string(by.context) + " takes " +
+  if (matches.empty())
+    return fail(Code::not_found, "event: no workflow of context " + std::to_string(caller.context) + " takes " +
                                      excerpt(request.event, 200) + "; `mycojobs workflow list` shows their events");
-  if (takers.size() > 1) {
+  if (matches.size() > 1) {
     std::string names;
-    for (const auto& [row, event] : takers) names += (names.empty() ? "" : ", ") + row->deployment;
+    for (const auto& [row, event] : matches) names += (names.empty() ? "" : ", ") + row->deployment;
     return fail(Code::invalid,
                 "event: " + excerpt(request.event, 200) + " is taken by " + names + ": name one of them");
   }
-  MJ_TRY(head, head_of(by, in, *takers.front().first));
-  return EventReceiver{std::move(head), std::move(takers.front().second)};
+  MJ_TRY(head, load_head(caller, stores, *matches.front().first));
+  return EventReceiver{std::move(head), std::move(matches.front().second)};
 }
 
 }  // namespace
 
-Result<SentEvent> send_event(const RequestContext& by, const WorkflowStores& in, const SendEvent& request) {
-  MJ_CHECK(check_permission(by, in.records, Action::create, {.name = "events"}));
+Result<SentEvent> send_event(const RequestContext& caller, const WorkflowStores& stores, const SendEvent& request) {
+  MJ_CHECK(check_permission(caller, stores.records, Action::create, {.name = "events"}));
   MJ_CHECK(check_length("value", request.value, 4 * kMaxValueBytes));
   MJ_CHECK(check_key("idempotency_key", request.idempotency_key));
   if (auto context = check_traceparent(request.traceparent); !context) return fail(context.error(), "traceparent");
-  const std::string actor = std::to_string(by.actor);
-  const std::string& traceparent = request.traceparent.empty() ? by.traceparent : request.traceparent;
-  for (int i = 0; i < kTries; ++i) {
-    MJ_TRY(taker, taker_of(by, in, request));
-    const WorkflowManifest& manifest = *taker.head.applied.manifest;
-    auto checked = check_event(manifest, taker.event, request.value);
+  const std::string actor = std::to_string(caller.actor);
+  const std::string& traceparent = request.traceparent.empty() ? caller.traceparent : request.traceparent;
+  for (int i = 0; i < kMaxCommitAttempts; ++i) {
+    MJ_TRY(receiver, find_event_receiver(caller, stores, request));
+    const WorkflowManifest& manifest = *receiver.head.applied.manifest;
+    auto checked = check_event(manifest, receiver.event, request.value);
     if (!checked) return fail(checked.error(), "value");
-    Fields fields{{"schema", taker.event}, {"value", request.value}, {"source", "actor:" + actor}};
+    Fields fields{{"schema", receiver.event}, {"value", request.value}, {"source", "actor:" + actor}};
     if (!traceparent.empty()) fields.emplace_back("traceparent", traceparent);
     const std::string key = request.idempotency_key ? actor + ' ' + *request.idempotency_key : "";
     const PostRules rules{manifest.hash, checked->targets, key, checked->content};
-    auto sent = in.deployments.post(by.context, taker.head.deployment, "event", fields, rules);
+    auto sent = stores.deployments.post(caller.context, receiver.head.deployment, "event", fields, rules);
     if (sent) {
-      SentEvent out{taker.head.deployment, taker.event, sent->id, sent->repeated, {}};
-      for (PostTarget& target : checked->targets) out.targets.push_back(std::move(target.shown));
+      SentEvent out{receiver.head.deployment, receiver.event, sent->id, sent->repeated, {}};
+      for (PostTarget& target : checked->targets) out.targets.push_back(std::move(target.display_name));
       return out;
     }
-    if (in.manifests != nullptr) in.manifests->forget_in_force(by.context);
-    const bool of_key = sent.error().message.starts_with("idempotency_key");
-    if (of_key || sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
+    if (stores.manifests != nullptr) stores.manifests->forget_in_force(caller.context);
+    const bool is_key_conflict = sent.error().message.starts_with("idempotency_key");
+    if (is_key_conflict || sent.error().code != Code::conflict) return tl::unexpected<Error>(std::move(sent).error());
   }
   return fail(Code::conflict, request.event + ": manifests are applied all the time; try again");
 }
 
-Result<std::string> answer_approval(const RequestContext& by, const WorkflowStores& in, const AnswerApproval& request) {
+Result<std::string> answer_approval(const RequestContext& caller, const WorkflowStores& stores,
+                                    const AnswerApproval& request) {
   MJ_CHECK(check_length("comment", request.comment, 4096));
-  auto found = find(by, in, request.of.workflow);
-  if (!found && found.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(found).error());
-  Resource thing = thing_of(excerpt(request.of.workflow, 200), found ? found->head.applied.owner : 0);
-  thing.names_others = true;
-  std::vector<const PendingIntent*> waiting;
+  auto match = find_deployment(caller, stores, request.of.workflow);
+  if (!match && match.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(match).error());
+  Resource resource = workflow_resource(excerpt(request.of.workflow, 200), match ? match->head.applied.owner : 0);
+  resource.names_actors = true;
+  std::vector<const PendingIntent*> approvals;
   std::optional<LoadedDeployment> deployment;
-  if (found) {
-    MJ_TRY(cell, cell_of(*found, request.of));
-    MJ_TRY(loaded, LoadedDeployment::load(in.deployments, by.context, found->head.deployment));
+  if (match) {
+    MJ_TRY(cell, resolve_instance_id(*match, request.of));
+    MJ_TRY(loaded, LoadedDeployment::load(stores.deployments, caller.context, match->head.deployment));
     deployment = std::move(loaded);
-    if (const InstanceState* state = deployment->state().cell(cell)) {
-      for (const auto& [hash, pending] : state->pending) {
-        if (pending.intent.effect == kApprovalEffect && hash.starts_with(request.intent)) waiting.push_back(&pending);
+    if (const InstanceState* state = deployment->state().find_instance(cell)) {
+      for (const auto& [hash, pending] : state->pending_intents) {
+        if (pending.intent.effect == kApprovalEffect && hash.starts_with(request.intent)) approvals.push_back(&pending);
       }
     }
   }
-  if (waiting.size() == 1) {
-    const json asked = readable_cbor(waiting.front()->intent.params);
-    const json approvers = asked.value("approvers", json::array());
-    thing.names_it = std::find(approvers.begin(), approvers.end(), json(by.actor)) != approvers.end();
+  if (approvals.size() == 1) {
+    const json params = cbor_to_readable_json(approvals.front()->intent.params);
+    const json approvers = params.value("approvers", json::array());
+    resource.names_caller = std::find(approvers.begin(), approvers.end(), json(caller.actor)) != approvers.end();
   }
-  MJ_CHECK(check_permission(by, in.records, Action::answer, thing));
-  if (!found) return tl::unexpected<Error>(std::move(found).error());
-  if (waiting.empty())
+  MJ_CHECK(check_permission(caller, stores.records, Action::answer, resource));
+  if (!match) return tl::unexpected<Error>(std::move(match).error());
+  if (approvals.empty())
     return fail(Code::not_found, request.of.workflow + (request.of.key.empty() ? "" : ' ' + request.of.key) +
                                      ": it does not wait for an approval");
-  if (waiting.size() > 1) {
-    std::string all;
-    for (const PendingIntent* each : waiting)
-      all += (all.empty() ? "" : ", ") + each->intent.hash.substr(0, 12) + ' ' +
-             dump_json(readable_cbor(each->intent.params).value("title", json()));
-    return fail(Code::invalid, "intent: several wait for approval: " + all);
+  if (approvals.size() > 1) {
+    std::string titles;
+    for (const PendingIntent* pending : approvals)
+      titles += (titles.empty() ? "" : ", ") + pending->intent.hash.substr(0, 12) + ' ' +
+                dump_json(cbor_to_readable_json(pending->intent.params).value("title", json()));
+    return fail(Code::invalid, "intent: several wait for approval: " + titles);
   }
-  json payload{{"approved", request.approved}, {"by", by.actor}};
+  json payload{{"approved", request.approved}, {"by", caller.actor}};
   if (!request.comment.empty()) payload["comment"] = to_utf8(request.comment);
-  const std::string intent = waiting.front()->intent.hash;
-  MJ_CHECK(in.deployments.post(by.context, found->head.deployment, "answer",
-                               {{"intent", intent}, {"payload", dump_json(payload)}}));
+  const std::string intent = approvals.front()->intent.hash;
+  MJ_CHECK(stores.deployments.post(caller.context, match->head.deployment, "answer",
+                                   {{"intent", intent}, {"payload", dump_json(payload)}}));
   return intent;
 }
 
 namespace {
 
 // The parameters are not trusted, since another client can write any value into a store.
-WaitingApproval approval_of(const InstanceState& cell, const PendingIntent& pending, Id owner) {
+WaitingApproval parse_approval(const InstanceState& cell, const PendingIntent& pending, Id owner) {
   WaitingApproval out{
-      cell.id.workflow, dump_json(key_json(cell.id)), pending.intent.hash, "", {}, owner, pending.asked_ms, 0};
-  const json asked = readable_cbor(pending.intent.params);
-  if (!asked.is_object()) return out;
-  if (asked.contains("title") && asked["title"].is_string()) out.title = asked["title"].get<std::string>();
-  for (const json& each : asked.value("approvers", json::array())) {
-    if (each.is_number_unsigned() && each.get<std::uint64_t>() <= UINT32_MAX) out.approvers.push_back(each.get<Id>());
+      cell.id.workflow, dump_json(key_to_json(cell.id)), pending.intent.hash, "", {}, owner, pending.requested_ms, 0};
+  const json params = cbor_to_readable_json(pending.intent.params);
+  if (!params.is_object()) return out;
+  if (params.contains("title") && params["title"].is_string()) out.title = params["title"].get<std::string>();
+  for (const json& approver : params.value("approvers", json::array())) {
+    if (approver.is_number_unsigned() && approver.get<std::uint64_t>() <= UINT32_MAX)
+      out.approvers.push_back(approver.get<Id>());
   }
-  if (asked.contains("timeout_ms") && asked["timeout_ms"].is_number_unsigned())
-    out.until_ms = pending.asked_ms + asked["timeout_ms"].get<std::uint64_t>();
+  if (params.contains("timeout_ms") && params["timeout_ms"].is_number_unsigned())
+    out.until_ms = pending.requested_ms + params["timeout_ms"].get<std::uint64_t>();
   return out;
 }
 
 using Approvals = std::vector<WaitingApproval>;
-constexpr std::uint64_t kMaxPendingBytes = 5000;  // maximum number of facts read instead of loading the world
+constexpr std::uint64_t kMaxScannedFacts = 5000;  // maximum number of facts read instead of loading the world
 
 // Returns whether a fact may have changed the waiting approvals.
 class ApprovalChangeTest {
  public:
-  explicit ApprovalChangeTest(const Approvals& waiting) : waiting_(waiting) {}
+  explicit ApprovalChangeTest(const Approvals& approvals) : approvals_(approvals) {}
   bool operator()(const ManifestApplied&) const { return true; }  // the owner may be another actor
   bool operator()(const StepTaken& fact) const {
     return std::any_of(fact.intents.begin(), fact.intents.end(),
-                       [](const Intent& each) { return each.effect == kApprovalEffect; });
+                       [](const Intent& item) { return item.effect == kApprovalEffect; });
   }
-  bool operator()(const ReceiptAdmitted& fact) const { return waits(fact.intent); }
-  bool operator()(const ReceiptMismatched& fact) const { return waits(fact.intent); }
+  bool operator()(const ReceiptAdmitted& fact) const { return is_waiting(fact.intent); }
+  bool operator()(const ReceiptMismatched& fact) const { return is_waiting(fact.intent); }
   bool operator()(const InstanceFailed& fact) const {
-    return std::any_of(fact.dropped.begin(), fact.dropped.end(),
-                       [this](const std::string& each) { return waits(each); });
+    return std::any_of(fact.dropped_intents.begin(), fact.dropped_intents.end(),
+                       [this](const std::string& item) { return is_waiting(item); });
   }
   template <class Other>
   bool operator()(const Other&) const {
@@ -713,24 +724,25 @@ class ApprovalChangeTest {
   }
 
  private:
-  bool waits(const std::string& intent) const {
-    return std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& each) { return each.intent == intent; });
+  bool is_waiting(const std::string& intent) const {
+    return std::any_of(approvals_.begin(), approvals_.end(), [&](const auto& item) { return item.intent == intent; });
   }
-  const Approvals& waiting_;
+  const Approvals& approvals_;
 };
 
 // Returns whether the cached approvals are still valid at this height of the world.
-Result<bool> still_hold(WorkflowStore& deployments, Id context, const std::string& deployment, std::uint64_t height,
-                        const ApprovalCache::CachedApprovals& known, std::size_t max) {
-  if (height == known.height) return true;
-  if (height < known.height || height - known.height > kMaxPendingBytes || known.waiting.size() >= max) return false;
-  bool hold = true;
-  const ApprovalChangeTest changes(known.waiting);
-  MJ_CHECK(for_each_fact(deployments, context, deployment, known.height, [&](const WorkflowFact& fact) -> Result<bool> {
-    hold = !std::visit(changes, fact.what);
-    return hold && fact.height < height;
-  }));
-  return hold;
+Result<bool> are_approvals_valid(WorkflowStore& deployments, Id context, const std::string& deployment,
+                                 std::uint64_t height, const ApprovalCache::CachedApprovals& cached, std::size_t max) {
+  if (height == cached.height) return true;
+  if (height < cached.height || height - cached.height > kMaxScannedFacts || cached.waiting.size() >= max) return false;
+  bool is_valid = true;
+  const ApprovalChangeTest changes(cached.waiting);
+  MJ_CHECK(
+      for_each_fact(deployments, context, deployment, cached.height, [&](const WorkflowFact& fact) -> Result<bool> {
+        is_valid = !std::visit(changes, fact.content);
+        return is_valid && fact.height < height;
+      }));
+  return is_valid;
 }
 
 Result<Approvals> load_approvals(WorkflowStore& deployments, Id context, const std::string& name, std::size_t max,
@@ -739,27 +751,27 @@ Result<Approvals> load_approvals(WorkflowStore& deployments, Id context, const s
   height = deployment.state().height;
   const Id owner = deployment.owner_of(deployment.state().manifest);
   Approvals out;
-  for (const auto& [id, cell] : deployment.state().cells) {
-    for (const auto& [hash, pending] : cell.pending) {
+  for (const auto& [id, cell] : deployment.state().instances) {
+    for (const auto& [hash, pending] : cell.pending_intents) {
       if (out.size() == max) return out;
-      if (pending.intent.effect == kApprovalEffect) out.push_back(approval_of(cell, pending, owner));
+      if (pending.intent.effect == kApprovalEffect) out.push_back(parse_approval(cell, pending, owner));
     }
   }
   return out;
 }
 
-Result<Approvals> approvals_of(WorkflowStore& deployments, Id context, const std::string& name, std::size_t max,
-                               ApprovalCache* cache) {
+Result<Approvals> get_approvals(WorkflowStore& deployments, Id context, const std::string& name, std::size_t max,
+                                ApprovalCache* cache) {
   std::uint64_t height = 0;
-  if (const auto known = cache == nullptr ? nullptr : cache->get(context, name)) {
+  if (const auto cached = cache == nullptr ? nullptr : cache->get(context, name)) {
     MJ_TRY(head, deployments.read(context, name, 0, 0));
-    MJ_TRY(hold, still_hold(deployments, context, name, head.height, *known, max));
-    if (hold && head.height != known->height) cache->put(context, name, {head.height, known->waiting});
-    if (hold) return known->waiting;
+    MJ_TRY(is_valid, are_approvals_valid(deployments, context, name, head.height, *cached, max));
+    if (is_valid && head.height != cached->height) cache->put(context, name, {head.height, cached->waiting});
+    if (is_valid) return cached->waiting;
   }
-  MJ_TRY(waiting, load_approvals(deployments, context, name, max, height));
-  if (cache != nullptr) cache->put(context, name, {height, waiting});
-  return waiting;
+  MJ_TRY(approvals, load_approvals(deployments, context, name, max, height));
+  if (cache != nullptr) cache->put(context, name, {height, approvals});
+  return approvals;
 }
 
 }  // namespace
@@ -767,26 +779,27 @@ Result<Approvals> approvals_of(WorkflowStore& deployments, Id context, const std
 std::shared_ptr<const ApprovalCache::CachedApprovals> ApprovalCache::get(Id context,
                                                                          const std::string& deployment) const {
   const std::lock_guard lock(mutex_);
-  const auto found = known_.find({context, deployment});
-  return found == known_.end() ? nullptr : found->second;
+  const auto match = known_.find({context, deployment});
+  return match == known_.end() ? nullptr : match->second;
 }
 
-void ApprovalCache::put(Id context, const std::string& deployment, CachedApprovals known) {
+void ApprovalCache::put(Id context, const std::string& deployment, CachedApprovals cached) {
   const std::lock_guard lock(mutex_);
   if (known_.size() >= kMaxDeployments) known_.clear();
-  known_[{context, deployment}] = std::make_shared<const CachedApprovals>(std::move(known));
+  known_[{context, deployment}] = std::make_shared<const CachedApprovals>(std::move(cached));
 }
 
 Result<Approvals> waiting_approvals(WorkflowStore& deployments, Id context, std::size_t max, ApprovalCache* cache) {
   Approvals out;
   MJ_TRY(names, deployments.list_deployments(context));
   for (const std::string& name : names) {
-    auto waiting = approvals_of(deployments, context, name, max, cache);
-    if (!waiting && waiting.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(waiting).error());
-    if (!waiting) continue;  // the view of the world reports the error
-    for (WaitingApproval& each : *waiting) {
+    auto approvals = get_approvals(deployments, context, name, max, cache);
+    if (!approvals && approvals.error().code == Code::unavailable)
+      return tl::unexpected<Error>(std::move(approvals).error());
+    if (!approvals) continue;  // the view of the world reports the error
+    for (WaitingApproval& approval : *approvals) {
       if (out.size() == max) return out;
-      out.push_back(std::move(each));
+      out.push_back(std::move(approval));
     }
   }
   return out;
@@ -794,287 +807,299 @@ Result<Approvals> waiting_approvals(WorkflowStore& deployments, Id context, std:
 
 namespace {
 
-Result<void> post_of(const RequestContext& by, const WorkflowStores& in, const OpenedDeployment& opened,
-                     const std::string& kind, const std::string& reason) {
-  Fields fields{{"workflow", opened.cell.workflow},
-                {"key", to_hex(opened.cell.key)},
-                {"by", "actor:" + std::to_string(by.actor)}};
+Result<void> post_instance_request(const RequestContext& caller, const WorkflowStores& stores,
+                                   const OpenedDeployment& target, const std::string& kind, const std::string& reason) {
+  Fields fields{{"workflow", target.cell.workflow},
+                {"key", to_hex(target.cell.key)},
+                {"by", "actor:" + std::to_string(caller.actor)}};
   if (!reason.empty()) fields.emplace_back("reason", reason);
-  MJ_CHECK(in.deployments.post(by.context, opened.deployment.name(), kind, fields));
+  MJ_CHECK(stores.deployments.post(caller.context, target.deployment.name(), kind, fields));
   return {};
 }
 
 }  // namespace
 
-Result<void> remove_instance(const RequestContext& by, const WorkflowStores& in, const InstanceReference& instance) {
-  MJ_TRY(opened, open_instance(by, in, instance, Action::steer));
-  MJ_TRY(cell, there(opened.deployment, opened.cell));
+Result<void> remove_instance(const RequestContext& caller, const WorkflowStores& stores,
+                             const InstanceReference& instance) {
+  MJ_TRY(target, open_instance(caller, stores, instance, Action::steer));
+  MJ_TRY(cell, require_instance(target.deployment, target.cell));
   if (!cell->failed)
-    return fail(Code::conflict, shown(opened.cell) + " has not failed; " + command("cancel", opened.cell) + " ends it");
-  return post_of(by, in, opened, "remove", "");
+    return fail(Code::conflict,
+                display_name(target.cell) + " has not failed; " + format_command("cancel", target.cell) + " ends it");
+  return post_instance_request(caller, stores, target, "remove", "");
 }
 
-Result<void> cancel_instance(const RequestContext& by, const WorkflowStores& in, const InstanceReference& instance,
-                             const std::string& reason) {
+Result<void> cancel_instance(const RequestContext& caller, const WorkflowStores& stores,
+                             const InstanceReference& instance, const std::string& reason) {
   MJ_CHECK(check_length("reason", reason, 4096));
-  MJ_TRY(opened, open_instance(by, in, instance, Action::steer));
-  MJ_TRY(cell, there(opened.deployment, opened.cell));
+  MJ_TRY(target, open_instance(caller, stores, instance, Action::steer));
+  MJ_TRY(cell, require_instance(target.deployment, target.cell));
   if (cell->failed || cell->status() == InstanceStatus::completed)
-    return fail(Code::conflict, shown(opened.cell) + " has ended: it is " + std::string(to_string(cell->status())));
-  return post_of(by, in, opened, "cancel", reason);
+    return fail(Code::conflict,
+                display_name(target.cell) + " has ended: it is " + std::string(to_string(cell->status())));
+  return post_instance_request(caller, stores, target, "cancel", reason);
 }
 
 // ---- reading ----
 
-Result<json> list_workflows(const RequestContext& by, const WorkflowStores& in) {
-  MJ_TRY(only, listable_actor(by, in.records));
-  MJ_TRY(all, in_force(by, in));
+Result<json> list_workflows(const RequestContext& caller, const WorkflowStores& stores) {
+  MJ_TRY(visible_owner, listable_actor(caller, stores.records));
+  MJ_TRY(manifests, load_manifests_in_force(caller, stores));
   json rows = json::array();
-  for (const ManifestInForce& row : *all) {
-    if (only && row.owner != *only) continue;
-    MJ_TRY(head, head_of(by, in, row));
-    MJ_TRY(deployment, LoadedDeployment::load(in.deployments, by.context, head.deployment));
-    MJ_TRY(glance, in.deployments.poll(by.context, {{head.deployment, {}}}));
+  for (const ManifestInForce& row : *manifests) {
+    if (visible_owner && row.owner != *visible_owner) continue;
+    MJ_TRY(head, load_head(caller, stores, row));
+    MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, head.deployment));
+    MJ_TRY(glance, stores.deployments.poll(caller.context, {{head.deployment, {}}}));
     for (const WorkflowSpec& spec : head.applied.manifest->workflows) {
       std::map<std::string, std::uint64_t> counts{{"running", 0}, {"waiting", 0}, {"completed", 0}, {"failed", 0}};
-      std::uint64_t older = 0;
-      for (const auto& [id, cell] : deployment.state().cells) {
+      std::uint64_t old_code_count = 0;
+      for (const auto& [id, cell] : deployment.state().instances) {
         if (id.workflow != spec.name) continue;
         ++counts[std::string(to_string(cell.status()))];
-        if (cell.manifest != head.applied.manifest->hash) ++older;
+        if (cell.manifest != head.applied.manifest->hash) ++old_code_count;
       }
       json events = json::array();
-      for (const Subscription& each : head.applied.manifest->subscriptions)
-        if (each.workflow == spec.name) events.push_back(each.event);
+      for (const Subscription& subscription : head.applied.manifest->subscriptions)
+        if (subscription.workflow == spec.name) events.push_back(subscription.event);
       rows.push_back({{"workflow", spec.name},
                       {"manifest", head.deployment},
                       {"hash", head.applied.manifest->hash},
                       {"owner", head.applied.owner},
-                      {"keyed", spec.keyed()},
+                      {"keyed", spec.is_keyed()},
                       {"takes", std::move(events)},
                       {"instances", counts},
-                      {"older_code", older},
-                      {"inbox", glance.at(0).mail},
+                      {"older_code", old_code_count},
+                      {"inbox", glance.at(0).inbox_entries},
                       {"height", deployment.state().height},
-                      {"refused_receipts", deployment.state().refused}});
+                      {"refused_receipts", deployment.state().refused_receipts}});
     }
   }
   return rows;
 }
 
-Result<json> list_cells(const RequestContext& by, const WorkflowStores& in, const ListInstances& request) {
+Result<json> list_cells(const RequestContext& caller, const WorkflowStores& stores, const ListInstances& request) {
   if (request.limit == 0 || request.limit > 10000) return fail(Code::invalid, "limit: from 1 to 10000");
   const std::string words = "running waiting completed failed";
   if (!request.status.empty() && (" " + words + " ").find(' ' + request.status + ' ') == std::string::npos)
     return fail(Code::invalid, "status: " + excerpt(request.status) + " is not one of " + words);
-  MJ_TRY(found, open(by, in, request.workflow, Action::read));
-  MJ_TRY(deployment, LoadedDeployment::load(in.deployments, by.context, found.head.deployment));
+  MJ_TRY(match, open_deployment(caller, stores, request.workflow, Action::read));
+  MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
   json rows = json::array();
-  for (const auto& [id, cell] : deployment.state().cells) {
-    if (!found.workflow.empty() && id.workflow != found.workflow) continue;
+  for (const auto& [id, cell] : deployment.state().instances) {
+    if (!match.workflow.empty() && id.workflow != match.workflow) continue;
     if (!request.status.empty() && to_string(cell.status()) != request.status) continue;
     if (rows.size() >= request.limit) break;
-    rows.push_back(row_of(cell));
+    rows.push_back(instance_to_json(cell));
   }
   return rows;
 }
 
-Result<json> show_instance(const RequestContext& by, const WorkflowStores& in, const InstanceReference& instance) {
-  MJ_TRY(found, open_with_state(by, in, instance));
-  const auto& [opened, state] = found;
-  MJ_TRY(cell, there(opened.deployment, opened.cell));
-  json out = row_of(*cell);
-  out["world"] = opened.deployment.name();
+Result<json> show_instance(const RequestContext& caller, const WorkflowStores& stores,
+                           const InstanceReference& instance) {
+  MJ_TRY(match, open_with_state(caller, stores, instance));
+  const auto& [target, state] = match;
+  MJ_TRY(cell, require_instance(target.deployment, target.cell));
+  json out = instance_to_json(*cell);
+  out["world"] = target.deployment.name();
   out["state"] = nullptr;
   if (state) {
-    out["state"] = readable_cbor(state->bytes);
+    out["state"] = cbor_to_readable_json(state->bytes);
     out["state_hash"] = state->hash;
   }
   out["intents"] = json::array();
-  for (const auto& [hash, pending] : cell->pending) out["intents"].push_back(pending_json(pending));
+  for (const auto& [hash, pending] : cell->pending_intents) out["intents"].push_back(intent_to_json(pending));
   out["waiting_mail"] = json::array();
-  for (const Mail& mail : cell->mail)
+  for (const InboxEvent& mail : cell->inbox)
     out["waiting_mail"].push_back({{"height", mail.id.height}, {"schema", mail.schema}, {"intent", mail.intent}});
   if (cell->failed) out["failure"] = cell->failure, out["message"] = cell->message;
-  out["refused"] = cell->refused;
+  out["refused"] = cell->refused_receipts;
   return out;
 }
 
-Result<json> instance_timeline(const RequestContext& by, const WorkflowStores& in, const InstanceReference& instance,
-                               const TimelineRequest& request) {
-  constexpr std::uint64_t kAtOnce = 1000;
+Result<json> instance_timeline(const RequestContext& caller, const WorkflowStores& stores,
+                               const InstanceReference& instance, const TimelineRequest& request) {
+  constexpr std::uint64_t kMaxFactsBatch = 1000;
   if (request.limit == 0 || request.limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
-  MJ_TRY(found, find_instance(by, in, instance));
-  const auto& [deployment, cell] = found;
-  MJ_TRY(head, in.deployments.read(by.context, deployment, 0, 0));
-  std::uint64_t last = request.before == 0 ? head.height : std::min(head.height, request.before - 1);
-  std::vector<json> latest;  // latest first
-  while (last > 0 && latest.size() < request.limit) {
-    const std::uint64_t after = last > kAtOnce ? last - kAtOnce : 0;
-    std::vector<json> part;
-    MJ_CHECK(for_each_fact(in.deployments, by.context, deployment, after, [&](const WorkflowFact& fact) {
-      const auto cells = instances_of(fact);
-      if (std::find(cells.begin(), cells.end(), found.cell) != cells.end()) part.push_back(fact_json(fact));
-      return fact.height < last;
+  MJ_TRY(match, find_instance(caller, stores, instance));
+  const auto& [deployment, cell] = match;
+  MJ_TRY(head, stores.deployments.read(caller.context, deployment, 0, 0));
+  std::uint64_t last_height = request.before == 0 ? head.height : std::min(head.height, request.before - 1);
+  std::vector<json> rows_descending;  // latest first
+  while (last_height > 0 && rows_descending.size() < request.limit) {
+    const std::uint64_t after = last_height > kMaxFactsBatch ? last_height - kMaxFactsBatch : 0;
+    std::vector<json> batch;
+    MJ_CHECK(for_each_fact(stores.deployments, caller.context, deployment, after, [&](const WorkflowFact& fact) {
+      const auto cells = affected_instances(fact);
+      if (std::find(cells.begin(), cells.end(), match.cell) != cells.end()) batch.push_back(fact_to_json(fact));
+      return fact.height < last_height;
     }));
-    const std::size_t room = std::min<std::size_t>(part.size(), request.limit - latest.size());
-    std::move(part.rbegin(), part.rbegin() + static_cast<std::ptrdiff_t>(room), std::back_inserter(latest));
-    last = after;
+    const std::size_t room = std::min<std::size_t>(batch.size(), request.limit - rows_descending.size());
+    std::move(batch.rbegin(), batch.rbegin() + static_cast<std::ptrdiff_t>(room), std::back_inserter(rows_descending));
+    last_height = after;
   }
-  if (latest.empty() && request.before == 0) return fail(Code::not_found, shown(cell) + ": it has no history");
+  if (rows_descending.empty() && request.before == 0)
+    return fail(Code::not_found, display_name(cell) + ": it has no history");
   json rows = json::array();
-  std::move(latest.rbegin(), latest.rend(), std::back_inserter(rows));
+  std::move(rows_descending.rbegin(), rows_descending.rend(), std::back_inserter(rows));
   return rows;
 }
 
 namespace {
 
-json reason(const std::string& cause, const std::string& text, const std::string& next, json evidence = json::array()) {
+json make_reason(const std::string& cause, const std::string& text, const std::string& next,
+                 json evidence = json::array()) {
   return {{"cause", cause}, {"reason", text}, {"evidence", std::move(evidence)}, {"next", next}};
 }
 
 // Returns the reason for an instance that waits for this intent.
-json reason_of(const InstanceId& cell, const PendingIntent& pending) {
-  const std::string what = "it waits for " + pending.intent.effect;
-  json evidence =
-      json::array({"intent " + pending.intent.hash, "parameters " + dump_json(readable_cbor(pending.intent.params))});
+json make_wait_reason(const InstanceId& cell, const PendingIntent& pending) {
+  const std::string text = "it waits for " + pending.intent.effect;
+  json evidence = json::array(
+      {"intent " + pending.intent.hash, "parameters " + dump_json(cbor_to_readable_json(pending.intent.params))});
   if (!pending.published)
-    return reason("effect_queued", what + ", which is not implemented", "is a coordinator there? `mycojobs doctor`",
-                  std::move(evidence));
+    return make_reason("effect_queued", text + ", which is not implemented",
+                       "is a coordinator there? `mycojobs doctor`", std::move(evidence));
   if (pending.effect_ref == kTimerEffectRef)
-    return reason("timer", what, "nothing: it waits for a time", std::move(evidence));
+    return make_reason("timer", text, "nothing: it waits for a time", std::move(evidence));
   if (pending.effect_ref == kApprovalEffectRef) {
-    const json approvers = readable_cbor(pending.intent.params).value("approvers", json::array());
-    const std::string who = approvers.empty() ? "ID" : dump_json(approvers.front());
-    return reason("approval", what, "`mycojobs workflow approve " + named(cell) + " --actor " + who + "`, or `reject`",
-                  std::move(evidence));
+    const json approvers = cbor_to_readable_json(pending.intent.params).value("approvers", json::array());
+    const std::string approver = approvers.empty() ? "ID" : dump_json(approvers.front());
+    return make_reason(
+        "approval", text,
+        "`mycojobs workflow approve " + format_instance_arguments(cell) + " --actor " + approver + "`, or `reject`",
+        std::move(evidence));
   }
   const std::string noun = pending.effect_ref.substr(0, pending.effect_ref.find(':'));
-  return reason(noun, what + ": " + pending.effect_ref + " carries it out",
-                "`mycojobs " + noun + " explain " + pending.effect_ref.substr(noun.size() + 1) + "`",
-                std::move(evidence));
+  return make_reason(noun, text + ": " + pending.effect_ref + " carries it out",
+                     "`mycojobs " + noun + " explain " + pending.effect_ref.substr(noun.size() + 1) + "`",
+                     std::move(evidence));
 }
 
-// The entries for an instance among the first entries of the inbox.
+// The events for one instance among the first entries of the inbox; other_count: entries for other instances.
 struct Inbox {
-  std::size_t others = 0;
+  std::size_t other_count = 0;
   std::vector<std::string> events;
 };
-bool is_for(const InboxEntry& mail, const WorkflowManifest& manifest, const InstanceId& cell) {
-  const auto field = [&](const char* name) { return std::string(field_of(mail.fields, name)); };
-  if (mail.kind != "event") return false;
-  const auto checked = check_event(manifest, field("schema"), field("value"));
+bool is_event_for(const InboxEntry& entry, const WorkflowManifest& manifest, const InstanceId& cell) {
+  const auto get_field = [&](const char* name) { return std::string(field_of(entry.fields, name)); };
+  if (entry.kind != "event") return false;
+  const auto checked = check_event(manifest, get_field("schema"), get_field("value"));
   return checked && std::any_of(checked->targets.begin(), checked->targets.end(),
                                 [&](const PostTarget& target) { return target.instance == store_name(cell); });
 }
-Inbox inbox_of(const std::vector<InboxEntry>& waiting, const WorkflowManifest& manifest, const InstanceId& cell) {
+Inbox filter_inbox(const std::vector<InboxEntry>& entries, const WorkflowManifest& manifest, const InstanceId& cell) {
   Inbox out;
-  for (const InboxEntry& mail : waiting) {
-    if (is_for(mail, manifest, cell))
-      out.events.push_back(std::string(field_of(mail.fields, "schema")) + ' ' + mail.id);
+  for (const InboxEntry& entry : entries) {
+    if (is_event_for(entry, manifest, cell))
+      out.events.push_back(std::string(field_of(entry.fields, "schema")) + ' ' + entry.id);
     else
-      ++out.others;
+      ++out.other_count;
   }
   return out;
 }
-json reason_of(const Inbox& inbox) {
+json make_wait_reason(const Inbox& inbox) {
   json evidence = json::array();
   for (std::size_t i = 0; i < std::min<std::size_t>(inbox.events.size(), 5); ++i)
     evidence.push_back("event " + inbox.events[i]);
   std::string text =
       count_with_noun(inbox.events.size(), "event") + " for it in the inbox, not taken by a coordinator yet";
-  if (inbox.others > 0) text += "; for others: " + std::to_string(inbox.others);
-  return reason("inbox", text, "nothing: the leading coordinator processes them, one instance after the other",
-                std::move(evidence));
+  if (inbox.other_count > 0) text += "; for others: " + std::to_string(inbox.other_count);
+  return make_reason("inbox", text, "nothing: the leading coordinator processes them, one instance after the other",
+                     std::move(evidence));
 }
 
 // Adds the reasons for an existing instance.
-void add_reasons(json& all, const InstanceState& cell) {
+void add_reasons(json& reasons, const InstanceState& cell) {
   if (cell.failed)
-    all.push_back(
-        reason("failed", cell.failure + ": " + cell.message,
-               (cell.failure == kCancelledFailure ? "" : "fix the code and apply it with `mycojobs workflow apply`; ") +
-                   command("remove", cell.id) + " removes the instance"));
-  if (!cell.mail.empty())
-    all.push_back(reason("step", count_with_noun(cell.mail.size(), "event") + " wait for its next step",
-                         "nothing: a coordinator takes the step; its log reports a failure"));
-  if (cell.refused > 0 && !cell.pending.empty())
-    all.push_back(reason("receipt_refused", count_with_noun(cell.refused, "receipt") + " of its effects were invalid",
-                         command("timeline", cell.id) + " lists them; `mycojobs receipt verify JOB` has details"));
-  for (const auto& [hash, pending] : cell.pending) all.push_back(reason_of(cell.id, pending));
+    reasons.push_back(make_reason(
+        "failed", cell.failure + ": " + cell.message,
+        (cell.failure == kCancelledFailure ? "" : "fix the code and apply it with `mycojobs workflow apply`; ") +
+            format_command("remove", cell.id) + " removes the instance"));
+  if (!cell.inbox.empty())
+    reasons.push_back(make_reason("step", count_with_noun(cell.inbox.size(), "event") + " wait for its next step",
+                                  "nothing: a coordinator takes the step; its log reports a failure"));
+  if (cell.refused_receipts > 0 && !cell.pending_intents.empty())
+    reasons.push_back(make_reason(
+        "receipt_refused", count_with_noun(cell.refused_receipts, "receipt") + " of its effects were invalid",
+        format_command("timeline", cell.id) + " lists them; `mycojobs receipt verify JOB` has details"));
+  for (const auto& [hash, pending] : cell.pending_intents) reasons.push_back(make_wait_reason(cell.id, pending));
 }
 
 }  // namespace
 
-Result<json> explain_instance(const RequestContext& by, const WorkflowStores& in, const InstanceReference& instance,
-                              const std::string& leader) {
-  MJ_TRY(found, open(by, in, instance.workflow, Action::read));
-  MJ_TRY(id, cell_of(found, instance));
-  MJ_TRY(deployment, LoadedDeployment::load(in.deployments, by.context, found.head.deployment));
-  MJ_TRY(waiting, in.deployments.mail(by.context, found.head.deployment, kMailShown));
-  const Inbox inbox = inbox_of(waiting, *found.head.applied.manifest, id);
-  const InstanceState* cell = deployment.state().cell(id);
-  json all = json::array();
-  if (cell != nullptr) add_reasons(all, *cell);
-  if (!inbox.events.empty()) all.push_back(reason_of(inbox));
-  const bool works = !inbox.events.empty() || (cell != nullptr && (!cell->mail.empty() || !cell->pending.empty()));
-  if (leader.empty() && works) {
-    const std::string text = "no coordinator leads context " + std::to_string(by.context);
+Result<json> explain_instance(const RequestContext& caller, const WorkflowStores& stores,
+                              const InstanceReference& instance, const std::string& leader) {
+  MJ_TRY(match, open_deployment(caller, stores, instance.workflow, Action::read));
+  MJ_TRY(id, resolve_instance_id(match, instance));
+  MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, match.head.deployment));
+  MJ_TRY(entries, stores.deployments.read_inbox(caller.context, match.head.deployment, kMaxShownEvents));
+  const Inbox inbox = filter_inbox(entries, *match.head.applied.manifest, id);
+  const InstanceState* cell = deployment.state().find_instance(id);
+  json reasons = json::array();
+  if (cell != nullptr) add_reasons(reasons, *cell);
+  if (!inbox.events.empty()) reasons.push_back(make_wait_reason(inbox));
+  const bool has_pending_work =
+      !inbox.events.empty() || (cell != nullptr && (!cell->inbox.empty() || !cell->pending_intents.empty()));
+  if (leader.empty() && has_pending_work) {
+    const std::string text = "no coordinator leads context " + std::to_string(caller.context);
     const bool failed = cell != nullptr && cell->failed;
-    all.insert(all.begin() + (failed ? 1 : 0),
-               reason("no_coordinator", text, "start one: `mycojobs coordinator`, or `mycojobs dev`"));
+    reasons.insert(reasons.begin() + (failed ? 1 : 0),
+                   make_reason("no_coordinator", text, "start one: `mycojobs coordinator`, or `mycojobs dev`"));
   }
-  if (cell == nullptr && all.empty())
-    all.push_back(reason("none", "the instance does not exist: it received no event, or its code has ended it",
-                         command("timeline", id) + " shows its history"));
-  if (all.empty() && cell->status() == InstanceStatus::completed)
-    all.push_back(reason("completed", "its code has ended it", "nothing"));
-  if (all.empty()) all.push_back(reason("event", "it waits for an event", "`mycojobs workflow send EVENT VALUE`"));
-  return all;
+  if (cell == nullptr && reasons.empty())
+    reasons.push_back(make_reason("none", "the instance does not exist: it received no event, or its code has ended it",
+                                  format_command("timeline", id) + " shows its history"));
+  if (reasons.empty() && cell->status() == InstanceStatus::completed)
+    reasons.push_back(make_reason("completed", "its code has ended it", "nothing"));
+  if (reasons.empty())
+    reasons.push_back(make_reason("event", "it waits for an event", "`mycojobs workflow send EVENT VALUE`"));
+  return reasons;
 }
 
-Result<json> read_facts(const RequestContext& by, const WorkflowStores& in, const std::string& workflow,
+Result<json> read_facts(const RequestContext& caller, const WorkflowStores& stores, const std::string& workflow,
                         std::uint64_t after, std::uint64_t limit) {
   if (limit == 0 || limit > 1000) return fail(Code::invalid, "limit: from 1 to 1000");
-  MJ_TRY(found, open(by, in, workflow, Action::read));
-  MJ_TRY(head, in.deployments.read(by.context, found.head.deployment, 0, 0));
+  MJ_TRY(match, open_deployment(caller, stores, workflow, Action::read));
+  MJ_TRY(head, stores.deployments.read(caller.context, match.head.deployment, 0, 0));
   json facts = json::array();
   if (after < head.height) {
-    MJ_CHECK(for_each_fact(in.deployments, by.context, found.head.deployment, after, [&](const WorkflowFact& fact) {
-      facts.push_back(fact_json(fact));
-      return facts.size() < limit;
-    }));
+    MJ_CHECK(
+        for_each_fact(stores.deployments, caller.context, match.head.deployment, after, [&](const WorkflowFact& fact) {
+          facts.push_back(fact_to_json(fact));
+          return facts.size() < limit;
+        }));
   }
-  return json{{"world", found.head.deployment}, {"height", head.height}, {"facts", std::move(facts)}};
+  return json{{"world", match.head.deployment}, {"height", head.height}, {"facts", std::move(facts)}};
 }
 
 // ---- replay ----
 
-Result<WorkflowHistory> workflow_history(const RequestContext& by, const WorkflowStores& in,
+Result<WorkflowHistory> workflow_history(const RequestContext& caller, const WorkflowStores& stores,
                                          const std::string& workflow) {
-  MJ_TRY(found, open(by, in, workflow, Action::read));
-  const std::string& deployment = found.head.deployment;
+  MJ_TRY(match, open_deployment(caller, stores, workflow, Action::read));
+  const std::string& deployment = match.head.deployment;
   WorkflowHistory out;
-  out.deployment = std::to_string(by.context) + '/' + deployment;
+  out.deployment = std::to_string(caller.context) + '/' + deployment;
   std::vector<std::string> manifests;
-  MJ_CHECK(for_each_fact(in.deployments, by.context, deployment, 0, [&](WorkflowFact fact) {
-    if (const auto* applied = std::get_if<ManifestApplied>(&fact.what))
+  MJ_CHECK(for_each_fact(stores.deployments, caller.context, deployment, 0, [&](WorkflowFact fact) {
+    if (const auto* applied = std::get_if<ManifestApplied>(&fact.content))
       if (std::find(manifests.begin(), manifests.end(), applied->manifest) == manifests.end())
         manifests.push_back(applied->manifest);
     out.facts.push_back(std::move(fact));
     return true;
   }));
   for (const std::string& hash : manifests) {
-    MJ_TRY(text, in.deployments.manifest(by.context, deployment, hash));
+    MJ_TRY(text, stores.deployments.manifest(caller.context, deployment, hash));
     MJ_TRY(stored, parse_json(text));
-    HistoryManifest made{dump_json(stored.at("manifest")), {}};
+    HistoryManifest history_manifest{dump_json(stored.at("manifest")), {}};
     const json files = stored.value("code", json::object());
-    for (const auto& [module, source] : files.items()) made.code[module] = source.get<std::string>();
-    out.manifests.push_back(std::move(made));
+    for (const auto& [module, source] : files.items()) history_manifest.code[module] = source.get<std::string>();
+    out.manifests.push_back(std::move(history_manifest));
   }
-  MJ_TRY(blobs, in.deployments.blobs(by.context, deployment));
+  MJ_TRY(blobs, stores.deployments.blobs(caller.context, deployment));
   for (const std::string& hash : blobs) {
-    auto blob = in.deployments.blob(by.context, deployment, hash);
+    auto blob = stores.deployments.blob(caller.context, deployment, hash);
     if (blob) out.blobs.insert(std::move(*blob));  // a blob that was collected in the meantime is not needed
     if (!blob && blob.error().code != Code::not_found) return tl::unexpected<Error>(std::move(blob).error());
   }
@@ -1086,36 +1111,37 @@ namespace {
 // Folds a world from the beginning and runs each step again.
 class DeploymentReplay {
  public:
-  DeploymentReplay(const RequestContext& by, const WorkflowStores& in, std::string deployment, const StepRunner& step)
-      : by_(by), in_(in), name_(std::move(deployment)), step_(step) {
+  DeploymentReplay(const RequestContext& caller, const WorkflowStores& stores, std::string deployment,
+                   const StepRunner& step)
+      : by_(caller), in_(stores), name_(std::move(deployment)), step_(step) {
     out.deployment = name_;
-    state_.id = std::to_string(by.context) + '/' + name_;
+    state_.id = std::to_string(caller.context) + '/' + name_;
   }
 
   // Returns false if the output differs.
   Result<bool> fold_one(const WorkflowFact& fact) {
-    if (const auto* applied = std::get_if<ManifestApplied>(&fact.what)) {
-      MJ_TRY(stored, stored_manifest(in_.deployments, by_.context, name_, applied->manifest));
+    if (const auto* applied = std::get_if<ManifestApplied>(&fact.content)) {
+      MJ_TRY(stored, load_manifest(in_.deployments, by_.context, name_, applied->manifest));
       catalog_.add(stored.manifest);
     }
     check_.fold_one(fact);
-    if (trouble_) return tl::unexpected<Error>(*trouble_);
-    const ReplayVerdict& verdict = check_.verdict();
+    if (error_) return tl::unexpected<Error>(*error_);
+    const StepReplayResult& verdict = check_.result();
     ++out.entries;
     out.steps = verdict.steps;
-    out.differs = verdict.differs;
+    out.differs = verdict.mismatch;
     if (verdict.problem)
       return fail(Code::invalid, name_ + ": " + std::string(verdict.problem->rule) + ": " + verdict.problem->text);
-    return !verdict.differs;
+    return !verdict.mismatch;
   }
 
   ReplayResult out;
 
  private:
-  StepAnswer again(const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
+  StepAnswer rerun_step(const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
     auto answer = step_(spec, manifest, request);
     if (answer) return std::move(*answer);
-    trouble_ = answer.error();
+    error_ = answer.error();
     return StepError{"engine", answer.error().message, 0};
   }
 
@@ -1125,36 +1151,36 @@ class DeploymentReplay {
   const StepRunner& step_;
   DeploymentState state_;
   ManifestCatalog catalog_;
-  ReplayCheck check_{state_, catalog_,
-                     [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
-                       return again(spec, manifest, request);
-                     }};
-  std::optional<Error> trouble_;
+  ReplayVerifier check_{state_, catalog_,
+                        [this](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
+                          return rerun_step(spec, manifest, request);
+                        }};
+  std::optional<Error> error_;
 };
 
-// Makes only the instance with the difference fail (12).
-Result<void> note_difference(const RequestContext& by, const WorkflowStores& in, const std::string& name,
-                             const OutputMismatchFound& differs) {
-  for (int i = 0; i < kTries; ++i) {
-    MJ_TRY(deployment, LoadedDeployment::load(in.deployments, by.context, name));
-    if (deployment.state().cell(differs.cell) == nullptr) return {};  // the instance has ended since
-    MJ_TRY(at, sample(in.deployments));
-    MJ_CHECK(deployment.decide({at, differs}));
-    auto done = deployment.commit(in.deployments, at.now_ms);
-    if (done || done.error().code != Code::conflict) return done;
+// Records the mismatch, which makes only this instance fail.
+Result<void> record_mismatch(const RequestContext& caller, const WorkflowStores& stores, const std::string& name,
+                             const OutputMismatchFound& mismatch) {
+  for (int i = 0; i < kMaxCommitAttempts; ++i) {
+    MJ_TRY(deployment, LoadedDeployment::load(stores.deployments, caller.context, name));
+    if (deployment.state().find_instance(mismatch.instance) == nullptr) return {};  // the instance has ended since
+    MJ_TRY(sample, read_sample(stores.deployments));
+    MJ_CHECK(deployment.decide({sample, mismatch}));
+    auto result = deployment.commit(stores.deployments, sample.now_ms);
+    if (result || result.error().code != Code::conflict) return result;
   }
   return fail(Code::conflict, name + ": it moves on all the time; try again");
 }
 
 }  // namespace
 
-Result<ReplayResult> verify_workflow(const RequestContext& by, const WorkflowStores& in, const std::string& workflow,
-                                     const StepRunner& step) {
-  MJ_TRY(found, open(by, in, workflow, Action::steer));
-  DeploymentReplay replay(by, in, found.head.deployment, step);
-  MJ_CHECK(for_each_fact(in.deployments, by.context, found.head.deployment, 0,
+Result<ReplayResult> verify_workflow(const RequestContext& caller, const WorkflowStores& stores,
+                                     const std::string& workflow, const StepRunner& step) {
+  MJ_TRY(match, open_deployment(caller, stores, workflow, Action::steer));
+  DeploymentReplay replay(caller, stores, match.head.deployment, step);
+  MJ_CHECK(for_each_fact(stores.deployments, caller.context, match.head.deployment, 0,
                          [&](const WorkflowFact& fact) { return replay.fold_one(fact); }));
-  if (replay.out.differs) MJ_CHECK(note_difference(by, in, found.head.deployment, *replay.out.differs));
+  if (replay.out.differs) MJ_CHECK(record_mismatch(caller, stores, match.head.deployment, *replay.out.differs));
   return replay.out;
 }
 

@@ -41,7 +41,7 @@ class ManifestCache {
   // max_age: after this time the manifests in force are read again, in case another client has changed the store.
   explicit ManifestCache(std::size_t max = 64, std::chrono::milliseconds max_age = std::chrono::seconds(5))
       : most_(max), max_age_(max_age) {}
-  // Same as stored_manifest().
+  // Same as load_manifest().
   Result<AppliedManifest> get(WorkflowStore&, Id context, const std::string& deployment, const std::string& hash);
   // applies: number of manifests that were applied in the context, as the store has it. Returns null if nothing is
   // cached for this number.

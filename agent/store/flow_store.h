@@ -25,13 +25,13 @@
 namespace mycojobs {
 
 // One fact in the journal of a run. kind: see run_fact_shapes() in flows/flow_state.h. node: index in the definition;
-// nullopt if the fact concerns the whole flow. more: a JSON object with the data of the kind, or empty.
+// nullopt if the fact concerns the whole flow. data_json: a JSON object with the data of the kind, or empty.
 struct RunFact {
   std::uint64_t revision = 0;  // from 1, without gaps
   std::uint64_t at_ms = 0;
   std::string kind;
   std::optional<std::uint32_t> node;
-  std::string more;
+  std::string data_json;
 };
 
 // An event that no commit has applied yet. Events are kept in the order of their arrival.
@@ -43,7 +43,7 @@ struct FlowEventText {
 // Request to create a flow.
 struct FlowDraft {
   Id context = 0, caller = 0;
-  std::uint32_t jobs = 0;       // number of job ids to allocate; 0: the jobs exist already
+  std::uint32_t job_count = 0;  // number of job ids to allocate; 0: the jobs exist already
   std::string idempotency_key;  // unique per caller; empty: no key
   std::string fingerprint;      // digest of the request; the same key with another fingerprint is a `conflict`
 };
@@ -73,9 +73,9 @@ struct FlowReadResult {
   std::uint64_t revision = 0;  // revision of the latest fact
   // The latest checkpoint, or empty. If its format is old or invalid, the caller reads again from revision 0.
   std::string checkpoint;
-  std::uint64_t checkpoint_at = 0;     // revision of the checkpoint
-  std::vector<RunFact> facts;          // after `after` (or after the checkpoint), ascending, at most 1000
-  bool more = false;                   // more facts exist: read again after the last returned fact
+  std::uint64_t checkpoint_revision = 0;  // revision of the checkpoint
+  std::vector<RunFact> facts;          // facts after the requested revision or the checkpoint, ascending, at most 1000
+  bool has_more = false;               // more facts exist: read again after the last returned fact
   std::vector<FlowEventText> events;   // the first 1000
   std::vector<FlowJobView> jobs;       // states of the jobs that the first events name
   std::vector<std::string> anomalies;  // one line for each journal entry that is not a valid fact
@@ -85,9 +85,9 @@ struct FlowReadResult {
 // A planned job that a commit queues.
 struct FlowDispatch {
   std::string job_key;
-  Fields set;  // record fields to set in addition to those that queueing sets
-  // Record of a node that the run has added later. An existing record is not changed.
-  std::optional<Job> plant = {};
+  Fields record_fields;  // record fields to set in addition to those that queueing sets
+  // Record of a node that the run has added after its start. An existing record is not changed.
+  std::optional<Job> new_node_job = {};
 };
 struct FlowEnd {  // End of a job that no runner executed: the flow completed or skipped its node.
   std::string job_key;
@@ -99,21 +99,21 @@ struct FlowEnd {  // End of a job that no runner executed: the flow completed or
 struct FlowCommit {
   Id context = 0, flow = 0;
   std::uint64_t expected_revision = 0;
-  std::uint32_t events_taken = 0;  // number of events, from the front, that this commit has applied
-  std::vector<RunFact> facts;      // facts to append; the store sets revision and at_ms
-  Fields record;                   // fields of flow:<id>
+  std::uint32_t applied_events = 0;  // number of events, from the oldest, that this commit applies
+  std::vector<RunFact> facts;        // facts to append; the store sets revision and at_ms
+  Fields record_fields;              // fields of flow:<id>
   // Jobs to move from `planned` to `queued`. A job that is queued, live or ended is not changed; if it has ended, its
-  // event is raised again.
-  std::vector<FlowDispatch> dispatch;
-  std::vector<FlowEnd> ends;            // -> ended, without an event; an ended job is not changed
-  std::vector<std::string> cancel;      // requested as by Store::cancel(): an unclaimed job ends, with an event
-  std::vector<std::string> requeue;     // ended as error -> queued, as the next attempt
-  std::vector<std::string> replan;      // ended as error by a FlowEnd -> planned
-  std::optional<std::uint64_t> due_ms;  // time of the next evaluation; 0: at once; nullopt: at the next event
-  std::string checkpoint;               // checkpoint of the state after these facts; empty: keep the old checkpoint
-  bool ended = false;                   // the flow is no longer active; flows that wait for it get an event
-  Id parent = 0;                        // with `ended`: this flow gets an event {flow, flow:<this>}
-  std::string traceparent = {};         // trace of the flow, which queued jobs join
+  // event is added again.
+  std::vector<FlowDispatch> dispatches;
+  std::vector<FlowEnd> ends;                // to ended, without an event; an ended job is not changed
+  std::vector<std::string> cancelled_jobs;  // requested as by Store::cancel(): an unclaimed job ends, with an event
+  std::vector<std::string> requeued_jobs;   // from ended (error) to queued, as the next attempt
+  std::vector<std::string> replanned_jobs;  // from ended (error, by a FlowEnd) to planned
+  std::optional<std::uint64_t> due_ms;      // time of the next evaluation; 0: at once; nullopt: at the next event
+  std::string checkpoint;                   // checkpoint of the state after these facts; empty: keep the old checkpoint
+  bool ended = false;                       // the flow is no longer active; flows that wait for it get an event
+  Id parent = 0;                            // with `ended`: this flow gets an event {flow, flow:<this>}
+  std::string traceparent = {};             // trace of the flow, which queued jobs join
 };
 
 struct FlowSummary {  // A row of the catalog.
@@ -125,36 +125,36 @@ struct FlowSummary {  // A row of the catalog.
 
 // All index entries of a flow, read in one step; used to verify its consistency.
 struct FlowIndexEntries {
-  std::string state;        // state of the flow's mark: creating, new, active, ended; empty: there is no mark
-  bool active = false;      // in the index of active flows
-  bool ended = false;       // in the index of ended flows
-  bool listed = false;      // in the catalog
-  bool checkpoint = false;  // a checkpoint exists
-  bool deaf = false;        // the key of its events has another type, written by another client
-  bool indexed = true;      // in the catalog of its definition's name
-  bool used = true;         // its definition lists it as a user
-  bool keyed = true;        // its idempotency key refers to a flow
-  std::uint64_t row = 0, index_row = 0;  // rows in both catalogs, from the flow's mark
+  std::string state;             // state of the flow's mark: creating, new, active, ended; empty: there is no mark
+  bool in_active_index = false;  // in the index of active flows
+  bool in_ended_index = false;   // in the index of ended flows
+  bool in_catalog = false;       // in the catalog
+  bool has_checkpoint = false;   // a checkpoint exists
+  bool has_invalid_event_key = false;  // the key of the events has another type, written by another client
+  bool in_name_catalog = true;         // in the catalog of the name of its definition
+  bool in_definition_users = true;     // the definition lists the flow as a user
+  bool has_idempotency_entry = true;   // its idempotency key is registered
+  std::uint64_t catalog_row = 0, name_catalog_row = 0;  // rows in the two catalogs, as stored in the flow's mark
   std::optional<std::uint64_t> due_ms;
-  std::uint64_t revision = 0, events = 0, now_ms = 0;
+  std::uint64_t revision = 0, event_count = 0, now_ms = 0;
   Fields identity;  // identifying fields that the record must have, from the flow's mark
 };
 // One repair step of a flow. inspect/invariants.h decides which steps are needed; the store executes them.
 struct FlowFix {
   enum class Kind {
-    set_mark,    // words: fields to set
-    set_record,  // words: fields to set
-    enter,       // adds to `place`; due: makes the flow due now
-    leave,       // removes from `place`; events, checkpoint: deletes them
-    dispatch,    // job: dispatched again by a commit, which queues the job or raises its event
-    await,       // other: calls FlowStore::await_flow()
+    set_mark,           // sets `fields`
+    set_record,         // sets `fields`
+    add_to_index,       // adds the flow to `index`; for `due`: makes the flow due now
+    remove_from_index,  // removes the flow from `index`; for `events` and `checkpoint`: deletes the key
+    dispatch,           // a commit dispatches job_key again, which queues the job or adds its event
+    await_flow,         // calls FlowStore::await_flow() for awaited_flow
   };
   enum class FlowIndex { none, active, ended, due, catalog, events, checkpoint, index, users, keys };
-  Kind kind = Kind::enter;
-  FlowIndex place = FlowIndex::none;
-  std::string job = {};
-  Fields words = {};
-  Id other = 0;
+  Kind kind = Kind::add_to_index;
+  FlowIndex index = FlowIndex::none;
+  std::string job_key = {};
+  Fields fields = {};
+  Id awaited_flow = 0;
   bool operator==(const FlowFix&) const = default;
 };
 // Repair steps of a flow, and the state that they are based on.
@@ -163,11 +163,11 @@ struct FlowRepair {
   std::string state;           // state of the mark at that revision; empty: no mark, which the first fix creates
   std::vector<FlowFix> fixes;  // in order of execution; without the fixes that a commit makes
 };
-// State of a flow for whose end another flow waits.
+// State of a flow that another flow waits for.
 struct FlowWait {
-  Id other = 0;
-  std::string state;   // state of its mark; empty: there is no mark
-  bool hears = false;  // the waiting flow is registered for its end event
+  Id awaited_flow = 0;
+  std::string state;           // state of its mark; empty: there is no mark
+  bool is_registered = false;  // the waiting flow is registered for its end event
 };
 // An entry of a catalog. flow is 0 if the entry is malformed.
 struct CatalogEntry {
@@ -178,7 +178,8 @@ struct CatalogEntry {
 // All index entries of a schedule; used to verify its consistency.
 struct ScheduleIndexEntries {
   std::string name;
-  bool exists = false, listed = false, used = false;  // used: its definition lists it as a user
+  bool exists = false, is_listed = false;
+  bool in_definition_users = false;  // the definition lists the schedule as a user
   std::string definition_hash;
 };
 
@@ -190,13 +191,13 @@ struct Schedule {
   std::string overlap;     // allow, skip, queue
   std::string missed;      // skip, once, all: handling of times at which no coordinator was running
   std::string definition_hash;
-  std::uint64_t next_ms = 0;  // next scheduled time; 0: never
-  std::uint64_t last_ms = 0;  // time of the latest start
+  std::uint64_t next_start_ms = 0;  // next scheduled time; 0: never
+  std::uint64_t last_start_ms = 0;  // time of the latest start
   Id last_flow = 0;
   std::uint64_t revision = 0;  // a change requires the current value
   bool paused = false;
   // Reason why the last scheduled time was skipped; empty if it was not.
-  std::string note;
+  std::string skip_reason;
 };
 
 class FlowStore {
@@ -216,32 +217,33 @@ class FlowStore {
   virtual Result<void> put_flow(const Flow&, const std::string& definition) = 0;
   virtual Result<std::string> definition(Id context, const std::string& hash) = 0;  // not_found
 
-  // With `after`: the facts after that revision, without a checkpoint, and without `nodes` if the record has many.
-  // Without: the checkpoint and the facts after it.
+  // Reads a flow. If `after` is set, the result has the facts after that revision and no checkpoint, and the record has
+  // no field `nodes` if that list is long. Otherwise the result has the checkpoint and the facts after it.
   virtual Result<FlowReadResult> read(Id context, Id flow, std::optional<std::uint64_t> after) = 0;
   // Returns the revision after the commit. expected_revision is FlowReadResult::revision, also if the last journal
-  // entries are not valid facts. events_taken counts from the events that this FlowStore has read last of the flow.
+  // entries are not valid facts. applied_events counts from the first event of the latest read() of the flow.
   virtual Result<std::uint64_t> commit(const FlowCommit&) = 0;
-  virtual Result<std::vector<FlowJobView>> jobs(Id context, std::span<const std::string> job_keys) = 0;
-  // Registers the flow for an event {flow, flow:<other>} at the end of the other flow. The event is added at once if
-  // the other flow has ended or does not exist.
-  virtual Result<void> await_flow(Id context, Id flow, Id other) = 0;
+  virtual Result<std::vector<FlowJobView>> job_views(Id context, std::span<const std::string> job_keys) = 0;
+  // Registers the flow for an event {flow, flow:<awaited_flow>} at the end of another flow. The event is added at
+  // once if that flow has ended or does not exist.
+  virtual Result<void> await_flow(Id context, Id flow, Id awaited_flow) = 0;
 
   // Returns at most max flows that are due, the longest waiting first, and the time until the next is due in ms (0:
   // none).
-  virtual Result<std::pair<std::vector<Id>, std::uint64_t>> due(Id context, std::uint32_t max) = 0;
-  virtual Result<std::vector<Id>> active(Id context, Id after, std::uint32_t max) = 0;  // started and not ended, by id
-  virtual Result<void> mark_due(Id context, Id flow) = 0;                               // makes the flow due now
+  virtual Result<std::pair<std::vector<Id>, std::uint64_t>> due_flows(Id context, std::uint32_t max) = 0;
+  // Returns at most max flows after this id that have started and not ended, sorted by id.
+  virtual Result<std::vector<Id>> active_flows(Id context, Id after, std::uint32_t max) = 0;
+  virtual Result<void> mark_due(Id context, Id flow) = 0;  // makes the flow due now
   // Acquires or renews the leadership of a context for ttl_ms; true: this instance leads. Other coordinators wait until
   // the time expires. release_leadership() releases the leadership.
-  virtual Result<bool> acquire_leadership(Id context, const std::string& instance, const std::string& where,
+  virtual Result<bool> acquire_leadership(Id context, const std::string& instance, const std::string& location,
                                           std::uint32_t ttl_ms) = 0;
   virtual Result<void> release_leadership(Id context, const std::string& instance) = 0;
   // Returns instance and location of the leader; both are empty if there is no leader.
   virtual Result<std::pair<std::string, std::string>> leader(Id context) = 0;
 
-  // Flows before this flow (0: from the newest), newest first, with this definition name (empty: all), at most max.
-  // malformed receives the id of each visited catalog entry that names no flow.
+  // Returns at most max flows before this flow (0: from the newest), newest first, with this definition name (empty:
+  // all names). malformed receives the id of each visited catalog entry that names no flow.
   virtual Result<std::vector<FlowSummary>> list(Id context, const std::string& name, Id before, std::uint32_t max,
                                                 std::vector<std::string>* malformed = nullptr) = 0;
   // Deletes the record, journal, checkpoint and catalog rows of ended flows past retention. Returns the number of
@@ -249,15 +251,15 @@ class FlowStore {
   virtual Result<std::uint32_t> retire(Id context, std::uint64_t retention_ms, std::uint32_t max) = 0;
   virtual Result<void> remove(Id context, Id flow) = 0;  // conflict: the flow has not ended
 
-  virtual Result<FlowIndexEntries> places(Id context, Id flow) = 0;
+  virtual Result<FlowIndexEntries> read_index_entries(Id context, Id flow) = 0;
   // Applies all fixes in one step. Error conflict: the flow has changed, and nothing was repaired.
   virtual Result<void> repair(Id context, Id flow, const FlowRepair&) = 0;
-  virtual Result<std::vector<FlowWait>> flow_waits(Id context, Id flow, std::span<const Id> others) = 0;
-  // Entries of the catalog (name empty) or of the catalog of a definition's name, after this id (empty: from the
-  // start).
+  virtual Result<std::vector<FlowWait>> flow_waits(Id context, Id flow, std::span<const Id> awaited_flows) = 0;
+  // Returns entries of the catalog (name empty) or of the catalog of a definition's name, after this id (empty: from
+  // the start).
   virtual Result<std::vector<CatalogEntry>> catalog(Id context, const std::string& name, const std::string& after,
                                                     std::uint32_t max) = 0;
-  // Keeps the entry if the mark of its flow names it by now.
+  // Removes the entry, unless the mark of its flow names the entry now.
   virtual Result<void> drop_entry(Id context, const std::string& name, const CatalogEntry&) = 0;
 
   virtual Result<void> put_schedule(Id context, const Schedule&, const std::string& definition,

@@ -8,6 +8,7 @@
 #include "base/parse.h"
 #include "base/sha256.h"
 #include "model/codec.h"
+#include "model/job_validation.h"
 #include "net/host.h"
 
 namespace mycojobs {
@@ -16,30 +17,34 @@ namespace {
 constexpr std::size_t kMaxFields = 1000;  // a Lua script passes all fields to one call of Redis
 
 // Fields that only the store, a claim or an end may write.
-constexpr std::array kOwned = std::to_array<std::string_view>(
+constexpr std::array kProtectedFields = std::to_array<std::string_view>(
     {"id",       "status",     "created_at", "updated_at", "detail",    "error",       "error_info",       "result",
      "attempt",  "deliveries", "epoch",      "runner_id",  "claim_id",  "queued_ms",   "lease_until_ms",   "started_ms",
      "ended_ms", "usage",      "layers",     "receipt",    "artifacts", "result_json", "artifacts_dropped"});
 
-// Types of nodes that a flow executes itself. No runner serves kOwnQueue.
-constexpr std::array kOwnKinds = std::to_array<std::string_view>({"log", "wait", "pause", "approval", "flow", "each"});
-constexpr const char* kOwnQueue = "queue:flow";
+// Types of nodes that a flow executes itself. No runner serves kFlowQueue.
+constexpr std::array kFlowNodeTypes =
+    std::to_array<std::string_view>({"log", "wait", "pause", "approval", "flow", "each"});
+constexpr const char* kFlowQueue = "queue:flow";
 
-bool is_own_kind(const std::string& type) {
-  return std::find(kOwnKinds.begin(), kOwnKinds.end(), type) != kOwnKinds.end();
+bool is_flow_node_type(const std::string& type) {
+  return std::find(kFlowNodeTypes.begin(), kFlowNodeTypes.end(), type) != kFlowNodeTypes.end();
 }
 
-bool is_owned(std::string_view name) { return std::find(kOwned.begin(), kOwned.end(), name) != kOwned.end(); }
+bool is_protected(std::string_view name) {
+  return std::find(kProtectedFields.begin(), kProtectedFields.end(), name) != kProtectedFields.end();
+}
 
 }  // namespace
 
 Result<Fields> new_job_fields(const Job& job) {
-  Job checked = job;
+  Job validated = job;
   // The id is allocated later. validate() gets a placeholder that no dependency has.
-  if (checked.id == 0) checked.id = UINT32_MAX;
-  if (const auto problems = validate(checked); !problems.empty()) return fail(Code::invalid, "job: " + join(problems));
+  if (validated.id == 0) validated.id = UINT32_MAX;
+  if (const auto problems = validate(validated); !problems.empty())
+    return fail(Code::invalid, "job: " + join(problems));
   Fields fields = encode(job);
-  std::erase_if(fields, [](const auto& field) { return is_owned(field.first); });
+  std::erase_if(fields, [](const auto& field) { return is_protected(field.first); });
   if (fields.size() > kMaxFields) {
     return fail(Code::invalid,
                 "job: " + std::to_string(fields.size()) + " fields are more than " + std::to_string(kMaxFields));
@@ -49,7 +54,7 @@ Result<Fields> new_job_fields(const Job& job) {
 
 std::string runner_queue(std::string_view id) { return "mj:queue:runner" + std::string(id); }
 
-std::string queue_of_new(const Job& job) {
+std::string submission_queue(const Job& job) {
   for (const auto& [name, value] : job.unknown) {
     if (name == "supervisor_url" && value.starts_with("runner:")) return runner_queue(value.substr(7));
   }
@@ -67,24 +72,24 @@ std::string router_queue(std::string_view address) {
   return kRouterQueues + host;
 }
 
-std::string queue_of_supervisor(const std::string& url) {
+std::string supervisor_queue(const std::string& url) {
   return url.starts_with("runner:") ? runner_queue(url.substr(7)) : router_queue(url);
 }
 
-std::string queue_of_planned(const Job& job) {
-  if (is_own_kind(job.script_type)) return kOwnQueue;
+std::string dispatch_queue(const Job& job) {
+  if (is_flow_node_type(job.script_type)) return kFlowQueue;
   for (const auto& [name, value] : job.unknown) {
-    if (name == "supervisor_url") return queue_of_supervisor(value);
+    if (name == "supervisor_url") return supervisor_queue(value);
   }
   return queue_key(job.script_type);
 }
 
 Result<Fields> planned_fields(const Job& job) {
   if (job.id == 0) return fail(Code::invalid, "job: id: is missing: give one that create() has allocated");
-  if (!job.script.empty() || !is_own_kind(job.script_type)) return new_job_fields(job);
-  Job named = job;  // readers expect a script in every record
-  named.script = job.name.empty() ? job.script_type : job.name;
-  return new_job_fields(named);
+  if (!job.script.empty() || !is_flow_node_type(job.script_type)) return new_job_fields(job);
+  Job with_script = job;  // readers expect a script in every record
+  with_script.script = job.name.empty() ? job.script_type : job.name;
+  return new_job_fields(with_script);
 }
 
 Fields end_fields(const JobEnd& end) {
@@ -106,7 +111,7 @@ Fields end_fields(const JobEnd& end) {
   return fields;
 }
 
-Fields end_fields_of(const Fields& record) {
+Fields extract_end_fields(const Fields& record) {
   static const Fields kAll =
       end_fields({JobStatus::error, "x", "x", "x", {{"x", "x"}}, "x", "x", "x", "x", "x", {"x"}, "x"});
   Fields fields;
@@ -118,17 +123,17 @@ Fields end_fields_of(const Fields& record) {
   return fields;
 }
 
-std::string digest_of_end(const Fields& fields) {
+std::string compute_end_digest(const Fields& fields) {
   constexpr std::size_t kDigits = 40;
-  std::string all;
+  std::string content;
   for (const auto& [name, value] : fields) {
     for (const std::string* text : {&name, &value}) {
-      all += std::to_string(text->size());
-      all += ':';
-      all += *text;
+      content += std::to_string(text->size());
+      content += ':';
+      content += *text;
     }
   }
-  return sha256_hex(all).substr(0, kDigits);
+  return sha256_hex(content).substr(0, kDigits);
 }
 
 bool same_content(const Job& a, const Job& b) {
@@ -138,23 +143,25 @@ bool same_content(const Job& a, const Job& b) {
 }
 
 Fields runner_fields(const Runner& runner) {
-  Runner own = runner;
-  own.created_at = own.updated_at = 0;
-  own.seen_ms = 0;
-  return encode(own);
+  Runner record = runner;
+  record.created_at = record.updated_at = 0;
+  record.seen_ms = 0;
+  return encode(record);
 }
 
-Result<Job> accepted_record(std::string_view word, const std::string& key, const Fields& record, const Job& wanted) {
-  if (word == "used") return fail(Code::conflict, key + " has ended before and its record was deleted; use another id");
+Result<Job> check_created_record(std::string_view outcome, const std::string& key, const Fields& record,
+                                 const Job& submitted) {
+  if (outcome == "used")
+    return fail(Code::conflict, key + " has ended before and its record was deleted; use another id");
   Job stored = decode<Job>(record).record;
-  if (word == "exists" && !same_content(stored, wanted)) {
+  if (outcome == "exists" && !same_content(stored, submitted)) {
     return fail(Code::conflict, key + " exists with other content; use another id" +
-                                    (wanted.idempotency_key.empty() ? "" : " or idempotency_key"));
+                                    (submitted.idempotency_key.empty() ? "" : " or idempotency_key"));
   }
   return stored;
 }
 
-std::uint64_t number_of(const std::string& text) {
+std::uint64_t parse_whole_number(const std::string& text) {
   std::uint64_t number = 0;
   return parse_u64(text, number) ? number : 0;
 }

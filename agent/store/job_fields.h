@@ -14,16 +14,16 @@ namespace mycojobs {
 // Returns the fields of a new record that its creator has set, without the fields that the store, a claim or an end
 // writes. Error: invalid (see validate()); id 0 is allowed.
 Result<Fields> new_job_fields(const Job&);
-// As new_job_fields(), for a job of a flow. A node that the flow executes itself has no script and gets its name as
-// one. Error: also if the id is 0.
+// As new_job_fields(), for a job of a flow. A node that the flow executes itself has no script, and its name is
+// stored as the script. Error invalid: as in new_job_fields(), or the id is 0.
 Result<Fields> planned_fields(const Job&);
 // Returns the queue of a job without a flow: the queue of the runner that its record names ("supervisor_url":
 // runner:<id>), or of its script type.
-std::string queue_of_new(const Job&);
+std::string submission_queue(const Job&);
 // Returns the queue to which a flow dispatches the job: the queue of its "supervisor_url", or of its script type.
-std::string queue_of_planned(const Job&);
+std::string dispatch_queue(const Job&);
 // Returns the queue for a "supervisor_url": the queue of a runner, or the router's queue for the host.
-std::string queue_of_supervisor(const std::string& url);
+std::string supervisor_queue(const std::string& url);
 std::string runner_queue(std::string_view id);  // "mj:queue:runner20": jobs that must run on this runner
 inline std::string runner_queue(Id runner) { return runner_queue(std::to_string(runner)); }
 // Returns the queue of jobs for a supervisor at this address. Each host has a queue of its own, so that a slow host
@@ -32,19 +32,20 @@ std::string router_queue(std::string_view address);
 inline constexpr const char *kRouterQueue = "mj:queue:router", *kRouterQueues = "mj:queue:router:";
 // Returns the record fields of an end, with the status first.
 Fields end_fields(const JobEnd&);
-// Returns the fields of a record that its end has written, in the order of end_fields(), for digest_of_end().
-Fields end_fields_of(const Fields& record);
+// Returns the fields of a record that its end has written, in the order of end_fields(), for compute_end_digest().
+Fields extract_end_fields(const Fields& record);
 // Returns a digest of the fields of an end. The store compares it to accept a repeated report of the same end, and to
 // detect a record that was changed after its end.
-std::string digest_of_end(const Fields&);
+std::string compute_end_digest(const Fields&);
 // Returns true if a second submission of an id (or of an idempotency key) is the same job: script, type, environment,
 // timeout, dependencies, prerequisites, retries, inputs and policy are equal.
 bool same_content(const Job&, const Job&);
-// Evaluates the reply of a script that creates a record: a word (new, exists or used), the key and the record. Returns
-// the stored job. Error conflict: the id was used before, or the record exists with other content than `wanted`.
-Result<Job> accepted_record(std::string_view word, const std::string& key, const Fields& record, const Job& wanted);
-// Parses a field that any client may have written. Returns 0 if it is not a whole number.
-std::uint64_t number_of(const std::string& text);
+// Evaluates the reply of a script that creates a record. outcome: new, exists or used. Returns the stored job. Error
+// conflict: the id was used before, or the record exists with other content than `submitted`.
+Result<Job> check_created_record(std::string_view outcome, const std::string& key, const Fields& record,
+                                 const Job& submitted);
+// Parses the text of a field that any client may have written. Returns 0 if the text is not a whole number.
+std::uint64_t parse_whole_number(const std::string& text);
 // Returns the fields of a runner's record that its owner writes.
 Fields runner_fields(const Runner&);
 

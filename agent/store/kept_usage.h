@@ -1,5 +1,5 @@
-// Bytes that jobs keep in the Redis of a context, and their quotas, as counted by scripts/lib/kept.lua. The functions
-// are used by the thread of the store.
+// Bytes that jobs store in the Redis of a context, and their quotas, as counted by scripts/lib/kept.lua. The functions
+// are blocking, and are called on the thread of the store.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct StoredBytesUsage {
 Result<StoredBytesUsage> stored_usage(RecordStore&, Id context);
 // Returns the bytes of one caller.
 Result<std::uint64_t> stored_by_caller(RecordStore&, Id context, Id caller);
-// Returns the caller that keeps most and its bytes, or 0 and 0.
-Result<std::pair<Id, std::uint64_t>> largest_keeper(RecordStore&, Id context);
+// Returns the caller that stores most bytes, and that number of bytes; 0 and 0 if nothing was counted.
+Result<std::pair<Id, std::uint64_t>> largest_storage_user(RecordStore&, Id context);
 
 }  // namespace mycojobs

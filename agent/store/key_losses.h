@@ -1,5 +1,5 @@
 // The internal keys that `doctor --rebuild` cannot restore, with the effect of their loss. `verify` detects the loss of
-// every other key in own_keys(), and `doctor --rebuild` restores it. docs/protocol.md repeats this table.
+// every other key in internal_keys(), and `doctor --rebuild` restores it. docs/protocol.md repeats this table.
 #pragma once
 
 #include <span>

@@ -7,14 +7,14 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::string_view kItself = "journal";
+constexpr std::string_view kAuthoritative = "journal";
 constexpr std::string_view kFacts = "the facts of its job";
 constexpr std::string_view kObjects = "the objects";
 constexpr std::string_view kMarks = "mj:flow:*";
 
-constexpr std::array kOwnKeys{
+constexpr std::array kInternalKeys{
     InternalKey{"mj:journal:<queue>", "stream",
-                "<revision>-0: f (kind of fact), j (job key), at (ms), and the data of the kind", kItself},
+                "<revision>-0: f (kind of fact), j (job key), at (ms), and the data of the kind", kAuthoritative},
     InternalKey{
         "mj:claim:<job key>", "hash",
         "state (planned, queued, live, delayed, waiting, prerequisites, held, ended; absent: another client pushed the "
@@ -61,23 +61,24 @@ constexpr std::array kOwnKeys{
         kFacts},
     InternalKey{"mj:jobs", "zset", "jobs by the time of their last change in us", kFacts},
     InternalKey{"mj:horizon", "hash",
-                "queue: facts of jobs that ended before this time may have been deleted from its journal", kItself},
+                "queue: facts of jobs that ended before this time may have been deleted from its journal",
+                kAuthoritative},
     InternalKey{"mj:idempotency:<caller>", "hash", "idempotency key: key of the job that was submitted with it",
                 "idem of mj:claim:*"},
-    InternalKey{"mj:paused", "set", "queues from which no jobs are claimed", kItself},
+    InternalKey{"mj:paused", "set", "queues from which no jobs are claimed", kAuthoritative},
     InternalKey{
         "mj:notices", "zset",
         "notifications of ends by the time of the next attempt in ms: key, end (us), status, attempts, digests of "
         "the targets that were reached",
-        kItself},
+        kAuthoritative},
     InternalKey{"mj:missing", "zset",
                 "\"<job key> <queue>\": queue entries without a record, by the time at which they were found",
                 "journal: the entries were removed from their queues"},
     InternalKey{"mj:dead", "stream",
-                "dead letters, entries that can never run: key, queue, reason; about the last 100000", kItself},
-    InternalKey{"mj:anomalies", "stream", "unexpected observations: text; about the last 10000", kItself},
+                "dead letters, entries that can never run: key, queue, reason; about the last 100000", kAuthoritative},
+    InternalKey{"mj:anomalies", "stream", "unexpected observations: text; about the last 10000", kAuthoritative},
     InternalKey{"mj:refusals", "stream",
-                "<number>-0: denied requests: at (ms), actor, action, thing, list; the newest 1000", kItself},
+                "<number>-0: denied requests: at (ms), actor, action, thing, list; the newest 1000", kAuthoritative},
     InternalKey{"mj:artifacts", "hash",
                 "names of this store in the artifact folders: fields of 24 hex digits; never removed",
                 "the agents that know the names"},
@@ -94,10 +95,10 @@ constexpr std::array kOwnKeys{
                 "the next search"},
     InternalKey{"mj:kept-created", "hash",
                 "key of a job that was never queued, or of a message that was created here: bytes of its record",
-                kItself},
+                kAuthoritative},
     InternalKey{"mj:log:<job key>", "stream",
                 "<seq>-0: ts, stream, text; seq increases over all deliveries; the last entry contains end, the status",
-                kItself},
+                kAuthoritative},
     InternalKey{"mj:next:<caller>", "string", "the last allocated job id of a caller", "largest id of job:<caller>:*"},
     InternalKey{
         "mj:actor-keys", "hash",
@@ -118,10 +119,10 @@ constexpr std::array kOwnKeys{
         "mj:runners", "zset",
         "ids of runners with a record; \"*\" has the time of the latest scan of all keys for such records, in ms",
         "runner:*"},
-    InternalKey{"mj:topic:<topic>", "list", "messages that wait on a topic, oldest at the right", kItself},
+    InternalKey{"mj:topic:<topic>", "list", "messages that wait on a topic, oldest at the right", kAuthoritative},
     InternalKey{"mj:topic-missing:<topic>", "zset",
                 "messages of a topic without a record, by the time at which they were found; dropped after 2 s",
-                kItself},
+                kAuthoritative},
     InternalKey{
         "mj:message:<message key>", "hash",
         "state of a message (taken, refused, arrived, away, over), left (number of jobs that have not ended), "
@@ -139,14 +140,15 @@ constexpr std::array kOwnKeys{
                 "count: number of applied manifests, which detects manifests that are applied at the same time",
                 "the next manifest"},
     InternalKey{"mj:worlds:due", "zset", "deployments by the time of their next processing in ms", "mj:world:*"},
-    InternalKey{"mj:world:<world>", "stream", "<height>-0: f, a fact of the deployment (deterministic CBOR)", kItself},
+    InternalKey{"mj:world:<world>", "stream", "<height>-0: f, a fact of the deployment (deterministic CBOR)",
+                kAuthoritative},
     InternalKey{"mj:world-in:<world>", "stream",
-                "inbox of a deployment: events, receipts and requests that were not processed yet", kItself},
-    InternalKey{"mj:world-blobs:<world>", "hash", "hash: bytes of a long state, or of a snapshot", kItself},
-    InternalKey{"mj:world-manifests:<world>", "hash", "hash: a manifest with its code", kItself},
+                "inbox of a deployment: events, receipts and requests that were not processed yet", kAuthoritative},
+    InternalKey{"mj:world-blobs:<world>", "hash", "hash: bytes of a long state, or of a snapshot", kAuthoritative},
+    InternalKey{"mj:world-manifests:<world>", "hash", "hash: a manifest with its code", kAuthoritative},
     InternalKey{"mj:world-keys:<world>", "hash",
                 "\"<actor> <idempotency key>\" of an event: id of its entry in the inbox, hash of its content",
-                kItself},
+                kAuthoritative},
     InternalKey{"mj:world-key-ages:<world>", "zset", "fields of mj:world-keys by the time of their use in ms",
                 "mj:world-keys:*"},
     InternalKey{"mj:world-full:<world>", "set",
@@ -174,7 +176,7 @@ constexpr std::array kOwnKeys{
     InternalKey{"mj:queue:router:<host>", "list", "jobs of flows for a supervisor at this host and port", kFacts},
     InternalKey{"mj:queue:router", "list", "jobs of flows for a supervisor whose address contains no host", kFacts},
     InternalKey{"mj:osis:object:<namespace>:<kind>:<id>", "hash",
-                "an object: json, version, created_ms, updated_ms, entries (its index entries)", kItself},
+                "an object: json, version, created_ms, updated_ms, entries (its index entries)", kAuthoritative},
     InternalKey{"mj:osis:ids:<namespace>:<kind>", "zset", "ids of a kind's objects", kObjects},
     InternalKey{"mj:osis:index:<namespace>:<kind>:<field>", "zset", "\"<value> \\1 <id>\" for a declared field",
                 kObjects},
@@ -184,7 +186,7 @@ constexpr std::array kOwnKeys{
         "mj:osis:kind:<namespace>:<kind>", "hash",
         "declared fields of a kind: \"i <field>\" (index), \"t <field>\" (words); rev; backfill (id of the last "
         "indexed object, while objects are being indexed)",
-        kItself},
+        kAuthoritative},
     InternalKey{"mj:osis:kinds", "zset", "\"<namespace>:<kind>\" of all kinds", kObjects},
     InternalKey{"mj:osis:writer", "hash",
                 "job that may write objects: job, claim_id, epoch, since_ms; call and answer of its latest write",
@@ -201,7 +203,7 @@ constexpr std::array kOwnKeys{
         "its run and flow:<id>"},
     InternalKey{"mj:run:<flow>", "stream",
                 "the journal of a flow. <revision>-0: f (kind of fact), at (ms), n (index of the node), m (JSON)",
-                kItself},
+                kAuthoritative},
     InternalKey{"mj:checkpoint:<flow>", "hash", "the state of a run (text) at a revision (at)", "mj:run:<flow>"},
     InternalKey{"mj:events:<flow>", "list",
                 "events that the run has not applied yet: \"job <job key>\", \"flow flow:<id>\"",
@@ -215,10 +217,10 @@ constexpr std::array kOwnKeys{
                 "the runs of the waiting flows"},
     InternalKey{"mj:flow-keys:<caller>", "hash", "idempotency key: flow, digest of the request", kMarks},
     InternalKey{"mj:next:flow", "string", "the last allocated flow id", "largest id of flow:*"},
-    InternalKey{"mj:catalog", "stream", "<row>-0: flow, at (ms), name of its definition; all flows", kItself},
+    InternalKey{"mj:catalog", "stream", "<row>-0: flow, at (ms), name of its definition; all flows", kAuthoritative},
     InternalKey{"mj:catalog:<name>", "stream", "as mj:catalog, for the flows of one definition", "mj:catalog"},
     InternalKey{"mj:definition:<hash>", "hash", "a definition: text; caller and kept: account and bytes in mj:kept",
-                kItself},
+                kAuthoritative},
     InternalKey{"mj:definition-uses:<hash>", "set",
                 "users of the definition: flow:<id>, schedule:<name>; an unused definition is deleted",
                 "mj:flow:*, mj:schedule:*"},
@@ -227,7 +229,7 @@ constexpr std::array kOwnKeys{
         "mj:schedule:<name>", "hash",
         "name, revision, content (digest), caller, cron, zone, overlap, missed, definition_hash, next_ms, last_ms, "
         "last_flow, paused, note; kept and kept_of: bytes and account in mj:kept",
-        kItself},
+        kAuthoritative},
     InternalKey{"mj:coordinator", "hash", "coordinator that leads the context: instance, where, until_ms, ttl_ms",
                 "the next heartbeat"},
     InternalKey{"mj:format", "hash", "version of the formats of these keys (absent: 1), program that wrote the version",
@@ -238,31 +240,31 @@ constexpr std::array kOwnKeys{
                 "the next start of the server"},
 };
 
-bool is_id(std::string_view text) {
+bool is_id_text(std::string_view text) {
   std::uint64_t id = 0;
   return !text.empty() && text.size() <= 10 && text[0] != '0' && parse_u64(text, id) && id <= 0xffffffffULL;
 }
 
 }  // namespace
 
-std::span<const InternalKey> own_keys() { return kOwnKeys; }
+std::span<const InternalKey> internal_keys() { return kInternalKeys; }
 
 bool is_job_key(std::string_view key) {
   if (!key.starts_with("job:")) return false;
   key.remove_prefix(4);
   const auto colon = key.find(':');
-  return colon != std::string_view::npos && is_id(key.substr(0, colon)) && is_id(key.substr(colon + 1));
+  return colon != std::string_view::npos && is_id_text(key.substr(0, colon)) && is_id_text(key.substr(colon + 1));
 }
 
-Id caller_of_job(std::string_view job_key) {
+Id parse_job_caller(std::string_view job_key) {
   std::uint64_t caller = 0;
   (void)parse_u64(job_key.substr(4, job_key.find(':', 4) - 4), caller);
   return static_cast<Id>(caller);
 }
 
-bool is_flow_key(std::string_view key) { return key.starts_with("flow:") && is_id(key.substr(5)); }
+bool is_flow_key(std::string_view key) { return key.starts_with("flow:") && is_id_text(key.substr(5)); }
 
-Error not_there(Id context, const std::string& key) {
+Error record_not_found(Id context, const std::string& key) {
   const std::string where = context == 0 ? "" : " in context " + std::to_string(context);
   return {Code::not_found, key + " does not exist" + where};
 }

@@ -1,5 +1,6 @@
-// The server-side scripts. A file of scripts/ contains the scripts of one subject; the build concatenates each script
-// with the parts of scripts/lib that it names, and embeds the texts into the program (store/scripts/assemble.py).
+// The server-side scripts. Each file of scripts/ contains the scripts of one subject. The build concatenates each
+// script with the definitions of scripts/lib that it uses, and embeds the texts into the program
+// (store/scripts/assemble.py).
 #pragma once
 
 #include <string_view>

@@ -33,9 +33,9 @@ inline constexpr std::size_t kMaxObjectOps = 100;      // operations of one writ
 inline constexpr std::size_t kMaxObjectPage = 1000;
 inline constexpr std::size_t kMaxSearchWords = 16;
 
-// Namespace and type of objects. Both match [a-z][a-z0-9_-]{0,31}.
+// Namespace and type of objects. Both names match [a-z][a-z0-9_-]{0,31}.
 struct ObjectKind {
-  std::string space = "default";  // namespace
+  std::string name_space = "default";
   std::string kind;
 
   auto operator<=>(const ObjectKind&) const = default;
@@ -49,15 +49,15 @@ struct StoredObject {
 struct ObjectPage {
   std::vector<StoredObject> objects;  // at most 4 MiB together
   // Argument for the next page; empty: this is the last page. A page may be empty without being the last.
-  std::string after;
-  bool indexing = false;  // no result: objects must be indexed first, see index_more()
+  std::string next_cursor;
+  bool indexing = false;  // true: there is no result, because objects must be indexed first; call index_more()
 };
 
 // One operation of a write.
 struct ObjectOp {
   enum class Verb { put, remove, check };
   Verb verb = Verb::put;
-  ObjectKind of;
+  ObjectKind kind;
   std::string id;                        // 1 to 128 bytes of UTF-8 without control characters
   std::optional<std::uint64_t> version;  // required current version; 0: the object must not exist
   std::string json;                      // for put: the object
@@ -71,13 +71,13 @@ struct ObjectStamp {
 
 // Result of ObjectStore::write().
 struct WriteReply {
-  std::string busy;                 // the job that is the writer now; nothing was written, and the caller retries
+  std::string busy;                 // job that is the present writer: nothing was written, and the caller retries
   std::vector<ObjectStamp> stamps;  // one for each operation
 };
 
 // Result of ObjectStore::declare().
 struct DeclareReply {
-  std::string busy;
+  std::string busy;       // as in WriteReply
   bool indexing = false;  // objects must be indexed: call index_more()
 };
 
@@ -92,14 +92,14 @@ struct ObjectQuery {
 
 // Number of objects and declared fields of a kind.
 struct KindInfo {
-  ObjectKind of;
+  ObjectKind kind;
   std::uint64_t count = 0;
   std::vector<std::string> index, text;  // declared fields, sorted
 };
 
 // A difference between an index and the objects.
 struct ObjectsProblem {
-  ObjectKind of;
+  ObjectKind kind;
   std::string text;  // one line
 
   bool operator==(const ObjectsProblem&) const = default;
@@ -131,7 +131,7 @@ class ObjectStore {
   virtual Result<void> release(const ClaimRef&) = 0;
 
   virtual Result<StoredObject> get(Id context, const ObjectKind&, const std::string& id) = 0;  // not_found
-  // Sorted by id. after: ObjectPage::after of the previous page; limit: 1 to 1000.
+  // Sorted by id. after: ObjectPage::next_cursor of the previous page; limit: 1 to 1000.
   virtual Result<ObjectPage> list(Id context, const ObjectKind&, const std::string& after, std::size_t limit) = 0;
   // With `equal`, sorted by id; with a range, sorted by the field's value. Error invalid: the field is not declared.
   virtual Result<ObjectPage> find(Id context, const ObjectKind&, const ObjectQuery&, const std::string& after,

@@ -30,7 +30,7 @@
 
 namespace mycojobs {
 
-// The right to report on a job. Only the owner knows `token`; the store keeps a hash.
+// The right to report on a job. Only the owner of the claim has `token`; the store has a hash of it.
 struct ClaimRef {
   Id context = 0;
   std::string job_key;
@@ -47,15 +47,18 @@ struct ClaimRef {
 struct ClaimRequest {
   Id context = 0;
   Id runner = 0;
-  // Actor that claims. If the context's record names executors, only they and its admins get jobs; other actors get
-  // `denied`. 0: an agent without an actor. nullopt: a component of the operator (router, `dev`), which is not checked.
+  // Actor that claims. If the context's record names executors, only these actors and the admins may claim; for others
+  // the error is `denied`. 0: an agent without an actor. nullopt: a component of the operator (router, `dev`), whose
+  // permission is not checked.
   std::optional<Id> actor = std::nullopt;
-  std::string instance;                  // instance of the runner (RunnerHolder::instance)
-  std::vector<std::string> queues;       // list keys, in the order in which jobs are claimed from them
-  std::uint32_t max_jobs = 1;            // 1 to 64
-  std::uint64_t max_bytes = 8ULL << 20;  // sum of all records; one job is always returned, regardless of its size
+  std::string instance;             // instance of the runner (RunnerHolder::instance)
+  std::vector<std::string> queues;  // list keys, in the order in which jobs are claimed from them
+  std::uint32_t max_jobs = 1;       // 1 to 64
+  std::uint64_t max_bytes =
+      8ULL << 20;  // limit for the sum of all records; the first job is returned regardless of its size
   std::uint64_t max_script_bytes = 4ULL << 20;  // a job with a larger script becomes a dead letter
-  std::uint32_t max_deliveries = 3;             // after so many claims without a reported end: dead letter crash_loop
+  std::uint32_t max_deliveries =
+      3;  // number of claims without a reported end, after which a job becomes a dead letter (crash_loop)
   std::uint32_t lease_ms = 30000;
 };
 
@@ -71,10 +74,10 @@ struct ClaimedJob {
 // Result of ClaimStore::claim().
 struct ClaimReply {
   std::vector<ClaimedJob> jobs;
-  std::uint32_t set_aside = 0;      // entries that became dead letters or anomalies, or wait for their record
-  std::vector<std::string> paused;  // queues of the request that are paused and should not be waited for
+  std::uint32_t skipped_entries = 0;  // entries that became dead letters or anomalies, or wait for their record
+  std::vector<std::string> paused;    // queues of the request that are paused and should not be waited for
   // True if the call reached its bound, because of many entries that cannot run, before the queues were empty.
-  bool more = false;
+  bool has_more = false;
 };
 
 enum class Renewal { renewed, stale, cancel };  // cancel: renewed, and cancellation was requested
@@ -97,11 +100,11 @@ struct DetailUpdate {
   ClaimRef claim;
   std::string detail;
 };
-// Returns a job to the front of its queue after a run without a result, such as a lost launcher.
+// Returns a job to the front of its queue after a run without a result, for example after the launcher has died.
 struct Release {
   ClaimRef claim;
   std::string reason;
-  bool ran = true;  // false: nothing of the job was started, so the claim does not count as a delivery
+  bool was_started = true;  // false: nothing of the job was started, so the claim does not count as a delivery
 };
 using Report = std::variant<LogAppend, EndReport, Release, DetailUpdate>;
 
@@ -117,17 +120,17 @@ struct TickRequest {
   std::uint32_t missing_wait_ms = 2000;              // maximum wait of an entry for its record
   std::uint64_t retention_ms = 24ULL * 3600 * 1000;  // retention time of ended jobs; 0: unlimited
   std::uint64_t retention_count = 0;                 // maximum number of ended jobs; 0: unlimited
-  std::uint32_t max = 100;                           // limit of each kind, so that other clients do not wait for long
+  std::uint32_t max_entries = 100;  // limit for each kind of work, since a running script blocks other clients
 };
 // Numbers of processed entries, by kind.
 struct TickReply {
-  std::uint32_t due = 0;          // delayed jobs and retries that were queued
-  std::uint32_t settled = 0;      // dependents of ended jobs that were too many for one step
-  std::uint32_t missing = 0;      // entries whose record has appeared (queued) or not (dead letters)
-  std::uint32_t overdue = 0;      // jobs that exceeded their queue_timeout_ms and were ended
-  std::uint32_t retired = 0;      // ended jobs past retention, deleted with their record, log and facts
-  bool more = false;              // `max` was reached: call again soon
-  std::uint64_t next_due_ms = 0;  // time until the next delayed job is due; 0: no job is delayed
+  std::uint32_t queued = 0;            // delayed jobs and retries that were queued
+  std::uint32_t woken_dependents = 0;  // dependents of ended jobs that were too many for one step
+  std::uint32_t missing_records = 0;   // entries whose record has appeared (queued) or not (dead letters)
+  std::uint32_t timed_out = 0;         // jobs that exceeded their queue_timeout_ms and were ended
+  std::uint32_t retired = 0;           // ended jobs past retention, deleted with their record, log and facts
+  bool has_more = false;               // `max` was reached: call again soon
+  std::uint64_t next_due_ms = 0;       // time until the next delayed job is due; 0: no job is delayed
 };
 
 // A job with external prerequisites. conditions: the job's `prerequisites`.
@@ -135,8 +138,9 @@ struct AwaitedPrerequisites {
   std::string job_key;
   std::vector<std::string> conditions;
   std::uint64_t waited_ms = 0;  // since the job began to wait, by the store's clock
-  // A coordinator has checked prerequisites in this context before; it may have rights that the calling agent lacks.
-  bool left = false;
+  // For an agent: a coordinator has checked prerequisites in this context before. The coordinator may have permissions
+  // that the agent lacks.
+  bool coordinator_checks = false;
 };
 
 // Role that checks prerequisites. Agents check them only if no coordinator has checked for 5 s.
@@ -144,35 +148,35 @@ enum class CheckerRole { agent, coordinator };
 
 // A notification of the end of a job or a flow. It is stored in the same step as the end.
 struct Notice {
-  std::string entry;  // entry in the store
-  std::string of;     // job:12:2001, flow:33
+  std::string entry;       // entry in the store
+  std::string record_key;  // job:12:2001, flow:33
   bool finished = false;
   std::uint64_t ended_us = 0;  // by the store's clock; identifies the notice together with `of`
-  std::uint32_t tries = 0;
-  std::vector<std::string> reached;  // digests of the targets that have received the notice
+  std::uint32_t attempts = 0;
+  std::vector<std::string> reached_targets;  // digests of the targets that have received the notice
 };
 // Result of NoticeStore::due_notices().
 struct DueNotices {
   std::vector<Notice> notices;
   std::uint64_t next_ms = 0;  // time until the next notice is due; 0: there is none
 };
-// Result of a delivery attempt. Without `again` all targets were reached, or delivery has failed permanently
-// (`given_up`).
+// Result of a delivery attempt. Without `retry`, all targets were reached, or the delivery has failed permanently
+// (`permanent_error`).
 struct NoticeResult {
   struct Retry {
-    std::vector<std::string> reached;
-    std::uint64_t after_ms = 0;
-    bool counts = true;  // counts as an attempt
+    std::vector<std::string> reached_targets;
+    std::uint64_t delay_ms = 0;
+    bool counts_as_attempt = true;  // counts as an attempt
   };
-  std::optional<Retry> again;
-  std::string given_up;  // line for the list of anomalies; empty: delivery has not failed permanently
+  std::optional<Retry> retry;
+  std::string permanent_error;  // text for the list of anomalies; empty: the delivery has not failed permanently
 };
 
-// Consecutive lines of a job's log.
+// Consecutive lines of the log of a job.
 struct LogPage {
   std::vector<Log> lines;
-  std::vector<std::uint64_t> passed;  // numbers before the last line that were skipped at the ends of earlier runs
-  bool ended = false;                 // no line will follow
+  std::vector<std::uint64_t> skipped_seqs;  // line numbers that were skipped at the ends of earlier runs
+  bool ended = false;                       // no line will follow
 };
 
 // A job of a message, with its present or future queue.
@@ -196,56 +200,58 @@ struct AcceptedMessage {
 // A message that is sent to another context, or received from one.
 struct MessageState {
   // content_hash() (security/signatures.h); a message with the same key and another hash is a different message.
-  std::string content;
-  Fields more;  // additional fields of the mark; names in store/keys.cpp
+  std::string content_hash;
+  Fields extra_fields;  // additional fields of the mark; names in store/keys.cpp
 };
 // Request to send a message to another context.
 struct RouteMessage {
   std::string message_key;
   MessageState mark;
   // Time limits for the delivery, from now, and for the answer, from the delivery. 0: unlimited.
-  std::uint64_t deliver_ms = 0, result_ms = 0;
+  std::uint64_t delivery_timeout_ms = 0, result_timeout_ms = 0;
   std::vector<MessageJob> jobs;
 };
-// known: received before. other: the sender has used this id for other content. taken: another message has this key.
-// full: too many messages wait. sender_full: too many messages of this sender wait, or they are too large.
-enum class Arrival { stored, known, other, taken, full, sender_full };
+// Result of MessageStore::receive_message(). duplicate: the message was received before. content_conflict: the sender
+// has used this id for other content. key_in_use: another message has this key. inbox_full: too many messages wait.
+// sender_limit_reached: too many messages of this sender wait, or they are too large.
+enum class Arrival { stored, duplicate, content_conflict, key_in_use, inbox_full, sender_limit_reached };
 // An action for a sent message, with the message's mark.
 struct OutboxEntry {
   std::string entry;  // "send message:12:101"
   std::string kind, message_key;
   Fields mark;
 };
-// Result of MessageStore::due_mail().
-struct DueMail {
-  std::vector<OutboxEntry> out;
-  std::vector<std::string> arrived;  // message keys
-  std::uint64_t next_ms = 0;         // time until the next entry is due; 0: no entry waits
-  std::uint64_t now_ms = 0;          // clock of Redis
+// Result of MessageStore::due_messages().
+struct DueMessages {
+  std::vector<OutboxEntry> outbox;
+  std::vector<std::string> inbox;  // message keys
+  std::uint64_t next_ms = 0;       // time until the next entry is due; 0: no entry waits
+  std::uint64_t now_ms = 0;        // clock of Redis
 };
 // Result of an action of the outbox.
 struct MailResult {
-  enum class Kind { delivered, later, failed, over };
-  Kind what = Kind::over;
-  std::uint64_t pause_ms = 0;  // time until the next attempt, for `later`
-  // For `failed`: written to the ends of the jobs. For `later`: an empty `why` means that the attempt does not count.
-  std::string detail, why;
-  Fields more = {};  // additional fields for the mark
+  enum class Kind { delivered, retry, failed, closed };
+  Kind kind = Kind::closed;
+  std::uint64_t retry_delay_ms = 0;  // for `retry`: time until the next attempt
+  // For `failed`, both texts are written to the ends of the jobs. For `retry`, an empty reason means that the attempt
+  // is not counted.
+  std::string detail, reason;
+  Fields extra_fields = {};  // additional fields for the mark
 };
 // End of a job in the answer to a message.
 struct RemoteJobEnd {
   std::string job_key;
-  Fields more;  // record fields, in addition to those of the end
+  Fields extra_fields;  // record fields, in addition to those of the end
   JobEnd end;
 };
 // Answer to a sent message.
 struct AnswerMessage {
-  std::string message_key, content;
+  std::string message_key, content_hash;
   std::string reason;  // empty: the message was processed
   Fields fields;       // record fields of the message
   std::vector<RemoteJobEnd> jobs;
-  bool is_last = true;  // false: the ends of more jobs follow
-  std::string carried;  // for a message that carries a router's job: data of the answer, stored in the mark
+  bool is_last = true;        // false: the ends of more jobs follow
+  std::string router_answer;  // for a message that carries a router's job: data of the answer, stored in the mark
 };
 
 // Result of submitting several jobs in one call.
@@ -254,9 +260,9 @@ struct NewJobs {
     std::size_t index = 0;  // position of the job in the call
     Error error;
   };
-  std::vector<Job> jobs;               // current state of the jobs
-  std::vector<bool> existed;           // for each job: it existed before
-  std::optional<RejectedJob> refused;  // if set, nothing was written, and `jobs` is empty
+  std::vector<Job> jobs;                // current state of the jobs
+  std::vector<bool> existed;            // for each job: it existed before
+  std::optional<RejectedJob> rejected;  // if set, nothing was written, and `jobs` is empty
 };
 
 // A record to be created.
@@ -277,7 +283,7 @@ struct CreatedRecord {
 struct ServerFacts {
   std::string product, version, run_id;  // "redis" "7.0.15"
   std::uint32_t databases = 0;
-  std::vector<Id> used;                                   // databases other than 0 that hold keys, which are contexts
+  std::vector<Id> used_databases;                         // databases other than 0 that hold keys, which are contexts
   std::string appendonly, appendfsync, maxmemory_policy;  // empty: the server does not permit reading the value
   bool persistence_error = false, cluster = false, replica = false;
 };
@@ -327,13 +333,14 @@ class PrerequisiteStore {
   virtual ~PrerequisiteStore() = default;
 
   // Returns at most max jobs whose prerequisites are to be checked now. Each job is returned to one caller, and again
-  // after again_ms.
+  // after redelivery_delay_ms.
   virtual Result<std::vector<AwaitedPrerequisites>> due_prerequisites(Id context, std::uint32_t max,
-                                                                      std::uint32_t again_ms, CheckerRole) = 0;
-  // impossible empty: the prerequisites are met, and the job is queued. Otherwise: the reason why they can never be
-  // met; the job ends as error, detail prerequisite.
+                                                                      std::uint32_t redelivery_delay_ms,
+                                                                      CheckerRole) = 0;
+  // Stores the result of a check. If failure_reason is empty, the prerequisites are met and the job is queued.
+  // Otherwise they can never be met, and the job ends as error with the detail `prerequisite`.
   virtual Result<void> complete_prerequisites(Id context, const std::string& job_key,
-                                              const std::string& impossible) = 0;
+                                              const std::string& failure_reason) = 0;
 };
 
 // Notifications of ends.
@@ -341,9 +348,9 @@ class NoticeStore {
  public:
   virtual ~NoticeStore() = default;
 
-  // Returns at most max notices that are due. Each is returned to one caller, and again after hold_ms unless it was
-  // settled.
-  virtual Result<DueNotices> due_notices(Id context, std::uint32_t max, std::uint32_t hold_ms) = 0;
+  // Returns at most max notices that are due. Each notice is returned to one caller, and again after
+  // redelivery_delay_ms if complete_notice() was not called.
+  virtual Result<DueNotices> due_notices(Id context, std::uint32_t max, std::uint32_t redelivery_delay_ms) = 0;
   virtual Result<void> complete_notice(Id context, const Notice&, const NoticeResult&) = 0;
 };
 
@@ -359,8 +366,8 @@ class SubmitStore {
   // Writes only the record: start_job() queues it, or a flow adopts it. Ids and conflicts as in submit().
   virtual Result<Job> create_job(const Job&) = 0;
   // submit() (if `queued`) or create_job() for many jobs. Processes as many jobs from the front as fit into one step of
-  // the server, at least one, and writes all or none of these. The caller repeats the call with the rest.
-  virtual Result<NewJobs> submit_some(std::span<const Job>, bool queued) = 0;
+  // the server, at least one, and writes all or none of these. The caller repeats the call with the remaining jobs.
+  virtual Result<NewJobs> submit_batch(std::span<const Job>, bool queued) = 0;
   // Queues a job whose record is in no queue. A job that is in a queue or a flow, runs, or has run is not changed.
   // Error not_found.
   virtual Result<Job> start_job(Id context, const std::string& job_key) = 0;
@@ -396,7 +403,7 @@ class QueueStore {
   // number.
   virtual Result<KnownQueues> known_queues(Id context) = 0;
   // Counts the entries of these queues, at most kMaxSurveyed, and of all other indexes.
-  static constexpr std::size_t kMaxSurveyed = 250;
+  static constexpr std::size_t kMaxSurveyedQueues = 250;
   virtual Result<Survey> survey(Id context, std::span<const std::string> queues) = 0;
   virtual Result<std::vector<DeadLetter>> dead_letters(Id context, std::size_t max) = 0;
   // Removes a dead letter. With requeue, its job runs again; if there is no record or never was, its entry is pushed
@@ -409,8 +416,8 @@ class RunnerStore {
  public:
   virtual ~RunnerStore() = default;
 
-  // By id. Records that another client wrote are listed after at most ten minutes, since a scan of all keys is that
-  // rare.
+  // Returns all runners, sorted by id. A record that another client wrote is included after at most ten minutes, since
+  // all keys are scanned once in ten minutes.
   virtual Result<std::vector<RunnerInfo>> runners(Id context) = 0;
   // Returns only runners that an agent holds or has held. Agents poll this call, so its cost does not depend on the
   // number of keys: a server may hold a million queued jobs.
@@ -428,15 +435,15 @@ class JournalStore {
  public:
   virtual ~JournalStore() = default;
 
-  // Returns facts after a revision, in order.
+  // Returns at most max facts after a revision, in order.
   virtual Result<std::vector<Fact>> journal(Id context, const std::string& queue, std::uint64_t after_revision,
                                             std::uint32_t max) = 0;
   // Returns the facts at these revisions, in this order, without missing facts. Needs few round trips for any number.
   virtual Result<std::vector<Fact>> journal_at(Id context, const std::string& queue,
                                                std::span<const std::uint64_t> revisions) = 0;
-  // Returns one result for each job, in order. positions: a full inspection, which is slow if a queue is long.
+  // Returns one result for each job, in order. with_positions: a full inspection, which is slow if a queue is long.
   virtual Result<std::vector<JobStoreState>> job_states(Id context, std::span<const std::string> job_keys,
-                                                        bool positions) = 0;
+                                                        bool with_positions) = 0;
   // Applies all fixes in one step. Returns false and changes nothing if the job has changed since the inspection.
   virtual Result<bool> repair(Id context, const std::string& job_key, const Repair&) = 0;
   // Returns one result for each message, in order.
@@ -444,7 +451,7 @@ class JournalStore {
                                                                 std::span<const std::string> message_keys) = 0;
   // Adds entries of these kinds to mj:outbox ("inbox": to mj:inbox). Returns false and changes nothing if the message
   // has changed since the inspection.
-  virtual Result<bool> repair_message(Id context, const std::string& message_key, const std::string& seen,
+  virtual Result<bool> repair_message(Id context, const std::string& message_key, const std::string& inspection_digest,
                                       const std::vector<std::string>& kinds) = 0;
   // Counts index entries without reading jobs, so that the cost does not depend on their number. slots: at most 360.
   virtual Result<Tally> tally(Id context, std::uint64_t slot_ms, std::uint32_t slots) = 0;
@@ -459,20 +466,22 @@ class RecordStore {
  public:
   virtual ~RecordStore() = default;
 
-  virtual Result<Fields> load(Id context, const std::string& key) = 0;  // a hash; not_found; invalid: another type
-  // Loads these fields of a hash; missing fields are omitted.
+  // Loads a hash. Errors: not_found; invalid: the key has another type.
+  virtual Result<Fields> load(Id context, const std::string& key) = 0;
+  // Loads these fields of a hash. Missing fields are omitted.
   virtual Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) = 0;
   // load_fields() for many keys, in their order. An entry is empty if the key is missing, is not a hash, or has none of
   // these fields. A value of more than 1 MiB is treated as missing.
-  virtual Result<std::vector<Fields>> load_some(Id context, std::span<const std::string> keys,
-                                                std::span<const std::string_view> names) = 0;
+  virtual Result<std::vector<Fields>> load_batch(Id context, std::span<const std::string> keys,
+                                                 std::span<const std::string_view> names) = 0;
   virtual Result<EndedJob> ended_job(Id context, const std::string& job_key) = 0;    // errors as load()
   virtual Result<void> save(Id context, const std::string& key, const Fields&) = 0;  // sets these fields of a hash
-  // Records that other clients wrote are found within a minute, and sooner if no known actor has the key.
+  // Finds the actor with a public key. Records that other clients wrote are found within a minute, and sooner if no
+  // actor of the index has the key.
   virtual Result<KeyOwner> owner_of_key(const std::string& pubkey) = 0;
   // Returns at most max keys with this prefix, unordered, without duplicates.
   virtual Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) = 0;
-  // The cost is bounded by max_scanned, regardless of the number of jobs.
+  // Returns a page of a job list. The cost is bounded by max_scanned, regardless of the number of jobs.
   virtual Result<JobsPage> jobs(Id context, const JobFilter&) = 0;
   // Returns lines after after_seq; waits up to wait_ms for the first line.
   virtual Result<LogPage> logs(Id context, const std::string& job_key, std::uint64_t after_seq, std::size_t max,
@@ -509,9 +518,11 @@ class MessageStore {
   // Stores a valid message that was received from another context. fields: its record; empty: the record exists.
   virtual Result<Arrival> receive_message(Id context, const std::string& message_key, const MessageState&,
                                           const Fields& fields) = 0;
-  // Returns messages that are to be sent or accepted now, at most max of each. Each is returned to one caller, and
-  // again after hold_ms.
-  virtual Result<DueMail> due_mail(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) = 0;
+  // Returns messages that are to be sent or accepted now, at most max of each kind. Each message is returned to one
+  // caller, and again after redelivery_delay_ms. clock_went_back: the clock of the store was set back, so that messages
+  // with a later time are due, too.
+  virtual Result<DueMessages> due_messages(Id context, std::uint32_t max, std::uint32_t redelivery_delay_ms,
+                                           bool clock_went_back) = 0;
   virtual Result<void> complete_delivery(Id context, const OutboxEntry&, const MailResult&) = 0;
   // Ends the jobs of a sent message, and the message, as the answer specifies. Returns false if no such message was
   // sent.
@@ -519,14 +530,14 @@ class MessageStore {
   // Cancels all jobs of a message permanently: for a sent message here and at the receiver, for an unaccepted message
   // at once. Ended jobs are not changed. Error not_found.
   virtual Result<void> cancel_message(Id context, const std::string& message_key) = 0;
-  // Appends log lines to a job of a sent message. Returns the last stored line number; 0: no such message was sent.
+  // Appends log lines to a job of a sent message. Returns the last stored line number; 0 if no such message was sent.
   virtual Result<std::uint64_t> append_remote_log(Id context, const std::string& message_key,
-                                                  const std::string& content, const std::string& job_key,
+                                                  const std::string& content_hash, const std::string& job_key,
                                                   const std::vector<Log>&) = 0;
   // Reserves at most 1000 consecutive job ids of a caller and returns the first.
   virtual Result<Id> reserve_jobs(Id context, Id caller, std::uint32_t count) = 0;
-  // Deletes at most max messages whose end is older than keep_ms. Returns their number.
-  virtual Result<std::uint32_t> retire_messages(Id context, std::uint64_t keep_ms, std::uint32_t max) = 0;
+  // Deletes at most max messages that ended more than retention_ms ago. Returns their number.
+  virtual Result<std::uint32_t> retire_messages(Id context, std::uint64_t retention_ms, std::uint32_t max) = 0;
 };
 
 class Store : public ClaimStore,
@@ -540,7 +551,8 @@ class Store : public ClaimStore,
               public RecordStore,
               public MessageStore {
  public:
-  // Returns facts about the server of this context; 0: of the server for contexts without a server of their own.
+  // Returns the properties of the server of this context. Context 0: the server for contexts without a server of their
+  // own.
   virtual Result<ServerFacts> facts(Id context) = 0;
   Result<ServerFacts> facts() { return facts(0); }
   virtual Result<std::uint64_t> now_ms() = 0;  // the store's clock
@@ -548,10 +560,10 @@ class Store : public ClaimStore,
 
 // Result of Waiter::wait().
 struct WaitResult {
-  bool work = false;               // at least one of the queues may have an entry: claim
-  std::vector<std::string> hints;  // payloads published on the topic: message keys, "cancel:<job key>"
-  bool reconnected = false;        // hints may have been lost: read topic_pending()
-  bool away = false;               // a server has failed and has not been tried again
+  bool has_work = false;                // at least one of the queues may have an entry, so the caller should claim
+  std::vector<std::string> hints;       // payloads published on the topic: message keys, "cancel:<job key>"
+  bool reconnected = false;             // hints may have been lost, so the caller should read topic_pending()
+  bool has_unreachable_server = false;  // the connection to a server has failed and was not restored
 };
 
 // Waits for work. wait() does not remove entries from queues, so that no job can be lost between wait() and claim().
@@ -560,9 +572,9 @@ class Waiter {
   virtual ~Waiter() = default;
   // Returns when a queue has an entry (only if for_work), a hint arrives or wake() was called, or after timeout_ms.
   virtual Result<WaitResult> wait(std::uint32_t timeout_ms, bool for_work) = 0;
-  // From the next wait() on, these queues of the context are not waited for; all others are.
+  // Sets the paused queues of the context. From the next wait() on, entries of these queues do not end a wait.
   virtual void set_paused(Id context, const std::vector<std::string>& queues) = 0;
-  // May be called from any thread, also from a signal thread; remembered until the next wait().
+  // Ends the present or the next wait(). May be called from any thread, also from a signal thread.
   virtual void wake() = 0;
 };
 

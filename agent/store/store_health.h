@@ -1,4 +1,4 @@
-// Behaviour of the agent's threads while a store is unavailable: log it once, pause, and retry.
+// Support for the agent's threads while a store is unavailable: they log the failure once, pause, and retry.
 #pragma once
 
 #include <chrono>
@@ -24,14 +24,14 @@ inline int retry_pause_ms(unsigned tries) { return tries > 3 ? 400 : 50 << (trie
 class StoreHealth {
  public:
   // Context 0 means all contexts. The same error is logged at most once a minute.
-  void failed(Id context, std::string_view doing, const Error& error);
+  void on_failure(Id context, std::string_view operation, const Error& error);
   void on_success(Id context);
   // Returns the contexts with a failed last call; 0 means all contexts.
   std::vector<Id> unavailable_contexts();
 
  private:
   struct State {
-    bool away = false;
+    bool is_unreachable = false;
     std::string logged;
     std::chrono::steady_clock::time_point logged_at{};
   };
@@ -40,18 +40,18 @@ class StoreHealth {
   std::map<Id, State> states_;
 };
 
-// The pauses before the store of a context is tried again; they grow with each failure. Not thread-safe.
+// Pauses of retries for each context. The pause grows with each failure. Not thread-safe.
 class ContextPauses {
  public:
   explicit ContextPauses(const Clock& clock) : clock_(clock) {}
 
-  std::uint64_t left_ms(Id context) const;  // Returns the remaining pause; 0 means that a call may be made.
-  bool may_try(Id context) const { return left_ms(context) == 0; }
+  std::uint64_t remaining_ms(Id context) const;  // Returns the remaining pause; 0 means that a call may be made.
+  bool can_try(Id context) const { return remaining_ms(context) == 0; }
   // Returns the shortest remaining pause, or `max` if no context is paused.
-  std::uint64_t least_left_ms(std::uint64_t max) const;
+  std::uint64_t min_remaining_ms(std::uint64_t max) const;
 
   void on_success(Id context) { pauses_.erase(context); }
-  void failed(Id context);
+  void on_failure(Id context);
 
  private:
   struct Pause {

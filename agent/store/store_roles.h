@@ -9,14 +9,15 @@
 
 namespace mycojobs {
 
-// Copying costs as much as copying a pointer for each role. The store must outlive the object. Conversions are
-// implicit: from Store& to StoreRoles<ClaimStore, RunnerStore>, from there to fewer roles or to ClaimStore&.
+// Holds one pointer for each role, so it is passed by value. The store must outlive the object. Conversions are
+// implicit: from Store& to StoreRoles<ClaimStore, RunnerStore>, and from that type to fewer roles or to ClaimStore&.
 template <class... Roles>
 class StoreRoles {
  public:
   StoreRoles(Store& store) : roles_(static_cast<Roles*>(&store)...) {}  // NOLINT(*-explicit-*)
-  template <class... More>
-  StoreRoles(const StoreRoles<More...>& wider) : roles_(&wider.template as<Roles>()...) {}  // NOLINT(*-explicit-*)
+  template <class... OtherRoles>
+  StoreRoles(const StoreRoles<OtherRoles...>& other)
+      : roles_(&other.template as<Roles>()...) {}  // NOLINT(*-explicit-*)
 
   template <class Role>
   requires(std::same_as<Role, Roles> || ...) Role& as() const { return *std::get<Role*>(roles_); }

@@ -24,16 +24,17 @@ class ContextLoopBase {
     const std::uint64_t until = clock_.boot_ms() + ms;
     for (std::uint64_t now = clock_.boot_ms(); now < until && !stop_ && !woken_.exchange(false);
          now = clock_.boot_ms()) {
-      const auto woken = waiter_->wait(static_cast<std::uint32_t>(until - now), takes_work_);
-      if (!woken) return;  // The waiter paces its reconnections, and the next iteration meets the error of the store.
-      if (woken->reconnected) reconnected();
-      bool has_own_work = woken->work || woken->reconnected;
-      for (const std::string& hint : woken->hints) {
-        if (!hint.starts_with(mine_)) continue;
-        has_own_work = true;
-        on_hint(std::string_view(hint).substr(mine_.size()));
+      const auto result = waiter_->wait(static_cast<std::uint32_t>(until - now), waits_for_queues_);
+      if (!result)
+        return;  // The waiter limits the rate of reconnections, and the next iteration gets the error of the store.
+      if (result->reconnected) reconnected();
+      bool is_for_this_loop = result->has_work || result->reconnected;
+      for (const std::string& hint : result->hints) {
+        if (!hint.starts_with(hint_prefix_)) continue;
+        is_for_this_loop = true;
+        on_hint(std::string_view(hint).substr(hint_prefix_.size()));
       }
-      if (has_own_work) return;
+      if (is_for_this_loop) return;
     }
   }
   void stop() {  // any thread
@@ -43,20 +44,23 @@ class ContextLoopBase {
   bool stopped() const { return stop_; }
 
  protected:
-  // mine: prefix of the hints for this loop; empty accepts every hint. The subscription starts here, before the first
-  // read of the store, so that no hint is missed in between. The first iteration meets an error of the subscription.
-  ContextLoopBase(std::unique_ptr<Waiter> waiter, const Clock& clock, std::string mine)
-      : clock_(clock), waiter_(std::move(waiter)), mine_(std::move(mine)) {
+  // hint_prefix: prefix of the hints for this loop; empty accepts every hint. The subscription starts here, before the
+  // first read of the store, so that no hint is missed in between. An error of the subscription is reported by the
+  // first call of the store.
+  ContextLoopBase(std::unique_ptr<Waiter> waiter, const Clock& clock, std::string hint_prefix)
+      : clock_(clock), waiter_(std::move(waiter)), hint_prefix_(std::move(hint_prefix)) {
     (void)waiter_->wait(0, false);
   }
   virtual ~ContextLoopBase() = default;
-  virtual void on_hint(std::string_view /*hint*/) {}  // Receives a hint without the prefix `mine`.
+  virtual void on_hint(std::string_view /*hint*/) {}  // Receives a hint without its prefix.
   virtual void reconnected() {}                       // Called after a reconnection: hints may have been missed.
   void wake() {                                       // any thread
     woken_ = true;
     waiter_->wake();
   }
-  void set_work_queues(bool wanted) { takes_work_ = wanted; }  // Sets whether a new entry of a queue ends a wait.
+  void set_work_queues(bool is_enabled) {
+    waits_for_queues_ = is_enabled;
+  }  // Sets whether a new entry of a queue ends a wait.
   Waiter& waiter() { return *waiter_; }
   const std::atomic<bool>& stopping() const { return stop_; }
 
@@ -64,12 +68,12 @@ class ContextLoopBase {
 
  private:
   std::unique_ptr<Waiter> waiter_;
-  std::string mine_;
-  bool takes_work_ = false;
+  std::string hint_prefix_;
+  bool waits_for_queues_ = false;
   std::atomic<bool> stop_{false}, woken_{false};
 };
 
 // Returns the prefix of the hints of a context.
-inline std::string hints_of(Id context) { return std::to_string(context) + ' '; }
+inline std::string hint_prefix(Id context) { return std::to_string(context) + ' '; }
 
 }  // namespace mycojobs

@@ -21,9 +21,9 @@
 
 namespace mycojobs {
 
-inline constexpr std::uint64_t kMaxDeploymentMail = 100000;  // entries in the inbox of one world
-inline constexpr std::uint64_t kMaxMailBytes = 16U << 20;    // bytes of one read, unless a single entry is larger
-inline constexpr std::uint64_t kMaxCellMail = 10000;         // entries for one instance; further senders are rejected
+inline constexpr std::uint64_t kMaxInboxEntries = 100000;       // entries in the inbox of one world
+inline constexpr std::uint64_t kMaxInboxReadBytes = 16U << 20;  // bytes of one read, unless a single entry is larger
+inline constexpr std::uint64_t kMaxCellInboxEntries = 10000;  // entries for one instance; further senders are rejected
 
 // State of a world, as returned by WorkflowStore::read().
 struct DeploymentReadResult {
@@ -31,7 +31,7 @@ struct DeploymentReadResult {
   std::vector<std::string> facts;     // facts after the requested height, up to the requested number and 8 MiB
   std::uint64_t snapshot_height = 0;  // height of the latest snapshot; 0: there is no snapshot
   std::string snapshot;               // hash of the snapshot's blob
-  std::string manifest;               // hash of the manifest in force; empty: none was applied
+  std::string manifest;               // hash of the manifest in force; empty: no manifest was applied
 };
 // An entry in the inbox of a world.
 struct InboxEntry {
@@ -45,31 +45,31 @@ struct InboxEntry {
 struct DeploymentCommit {
   Id context = 0;
   std::string deployment;
-  std::uint64_t base = 0;                                  // height that the commit is based on
+  std::uint64_t base_height = 0;                           // height that the commit is based on
   std::vector<std::string> facts;                          // at base + 1, base + 2, ...
   std::vector<std::pair<std::string, std::string>> blobs;  // hash, bytes
-  std::vector<std::string> done;                           // ids of processed inbox entries
+  std::vector<std::string> processed_entries;              // ids of processed inbox entries
   std::string snapshot;                                    // hash of the blob of a snapshot, taken at the last fact
   std::string manifest;                                    // hash of the manifest that is in force from now on
-  bool alone = false;                                      // commit only if the inbox is empty
-  std::optional<std::vector<std::string>> full;            // instances that accept no more events; nullopt: unchanged
+  bool requires_empty_inbox = false;                       // commit only if the inbox is empty
+  std::optional<std::vector<std::string>> full_instances;  // instances that accept no more events; nullopt: unchanged
   std::uint64_t due_ms = 0;                                // time of the next evaluation; 0: at the next event
 };
 
 // A receiver of a posted event.
 struct PostTarget {
-  std::string instance;  // as in DeploymentCommit::full
-  std::string shown;     // name in messages for users
+  std::string instance;      // as in DeploymentCommit::full_instances
+  std::string display_name;  // name in messages for users
 };
 // Conditions of a post.
 struct PostRules {
   std::string manifest = {};             // hash of the manifest that validated the event; empty: any
-  std::vector<PostTarget> targets = {};  // none of them may be full
+  std::vector<PostTarget> targets = {};  // receivers; the post is rejected if one of them is full
   // Idempotency key and hash of the content. The same key and content are posted once. A key is remembered for
-  // kDeploymentKeyMs, at most kMaxDeploymentKeys per world.
-  std::string key = {}, content = {};
+  // kDeploymentKeyRetentionMs, at most kMaxDeploymentKeys per world.
+  std::string key = {}, content_hash = {};
 };
-inline constexpr std::uint64_t kDeploymentKeyMs = std::uint64_t{7} * 24 * 3600 * 1000;
+inline constexpr std::uint64_t kDeploymentKeyRetentionMs = std::uint64_t{7} * 24 * 3600 * 1000;
 inline constexpr std::uint64_t kMaxDeploymentKeys = 100000;
 // Result of WorkflowStore::post().
 struct PostResult {
@@ -79,11 +79,11 @@ struct PostResult {
 
 // State of a world outside its journal, read in one step.
 struct DeploymentStoreState {
-  std::uint64_t height = 0, snapshot_height = 0, mail = 0, now_ms = 0;
-  std::string snapshot, manifest;  // as in DeploymentReadResult
-  bool listed = false;             // in the list of worlds of the context
-  std::uint64_t due_ms = 0;        // time of the next evaluation; 0: none is scheduled
-  std::vector<std::string> full;   // as in DeploymentCommit
+  std::uint64_t height = 0, snapshot_height = 0, inbox_entries = 0, now_ms = 0;
+  std::string snapshot, manifest;           // as in DeploymentReadResult
+  bool is_listed = false;                   // in the list of worlds of the context
+  std::uint64_t due_ms = 0;                 // time of the next evaluation; 0: no evaluation is scheduled
+  std::vector<std::string> full_instances;  // as in DeploymentCommit
 };
 // Periodic query of a coordinator, which detects lost notifications.
 struct DeploymentPoll {
@@ -92,23 +92,23 @@ struct DeploymentPoll {
 };
 // Result of WorkflowStore::poll() for one world.
 struct DeploymentPollResult {
-  std::uint64_t mail = 0, now_ms = 0;
-  std::uint64_t due_ms = 0;        // time of the next evaluation; 0: none is scheduled
-  std::vector<std::string> ended;  // carriers that have ended or no longer exist
+  std::uint64_t inbox_entries = 0, now_ms = 0;
+  std::uint64_t due_ms = 0;                // time of the next evaluation; 0: no evaluation is scheduled
+  std::vector<std::string> ended_effects;  // effect_refs that have ended or no longer exist
 };
 // One repair step of a world. The steps are done atomically if the world has not changed since the inspection.
 struct DeploymentFix {
   enum class Kind {
-    list,      // adds the world to the list of worlds
-    due,       // makes the world due now
-    head,      // `what`: hash of the manifest in force
-    snapshot,  // records that there is no snapshot
-    open,      // `what`: an instance that is not full
-    notice,    // `what`: job or flow, `of`: the key of a carrier that has ended or no longer exists
-    mark       // `of`: record of a job or flow whose end the world must be notified of
+    add_to_list,     // adds the world to the list of worlds
+    make_due,        // makes the world due now
+    set_manifest,    // value: hash of the manifest in force
+    clear_snapshot,  // records that there is no snapshot
+    clear_full,      // value: an instance that is not full
+    add_end_notice,  // value: job or flow; effect_ref: key of a job or flow that has ended or no longer exists
+    watch_effect     // effect_ref: key of a job or flow whose end the world must be notified of
   };
-  Kind kind = Kind::due;
-  std::string what = {}, of = {};
+  Kind kind = Kind::make_due;
+  std::string value = {}, effect_ref = {};
   bool operator==(const DeploymentFix&) const = default;
 };
 
@@ -126,30 +126,30 @@ class WorkflowStore {
                                             std::uint32_t max) = 0;
   virtual Result<std::string> blob(Id context, const std::string& deployment,
                                    const std::string& hash) = 0;                                  // not_found
-  virtual Result<std::vector<std::string>> blobs(Id context, const std::string& deployment) = 0;  // hashes
-  // Error conflict: the world has another height than base; nothing was removed.
-  virtual Result<void> drop_blobs(Id context, const std::string& deployment, std::uint64_t base,
+  virtual Result<std::vector<std::string>> blobs(Id context, const std::string& deployment) = 0;  // hashes of all blobs
+  // Error conflict: the world has another height than base_height; nothing was removed.
+  virtual Result<void> drop_blobs(Id context, const std::string& deployment, std::uint64_t base_height,
                                   const std::vector<std::string>& hashes) = 0;
-  // Writes the blobs before the facts. Error conflict: the world has another height, or `alone` is set and the inbox is
-  // not empty; read again.
+  // Writes the blobs before the facts. Error conflict: the world has another height, or requires_empty_inbox is set and
+  // the inbox is not empty; read again.
   virtual Result<void> commit(const DeploymentCommit&) = 0;
   // Adds an entry to the inbox of a world and makes the world due. Errors: not_found (no such world); conflict (another
-  // manifest is in force, or the key was used for other content); too_large (kMaxDeploymentMail entries wait for the
+  // manifest is in force, or the key was used for other content); too_large (kMaxInboxEntries entries wait for the
   // world, or an instance is full; the message names it).
   virtual Result<PostResult> post(Id context, const std::string& deployment, const std::string& kind, const Fields&,
                                   const PostRules& = {}) = 0;
   // Returns the oldest entries of the inbox, after the entry `after` if it is not empty: at most `max`, and no more
-  // after most_bytes are reached.
-  virtual Result<std::vector<InboxEntry>> mail(Id context, const std::string& deployment, std::uint32_t max,
-                                               std::uint64_t most_bytes = kMaxMailBytes,
-                                               const std::string& after = "") = 0;
+  // after max_bytes are reached.
+  virtual Result<std::vector<InboxEntry>> read_inbox(Id context, const std::string& deployment, std::uint32_t max,
+                                                     std::uint64_t max_bytes = kMaxInboxReadBytes,
+                                                     const std::string& after = "") = 0;
   // Returns worlds that are due, and the time until the next world is due in ms (0: none).
-  virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due(Id context, std::uint32_t max) = 0;
+  virtual Result<std::pair<std::vector<std::string>, std::uint64_t>> due_deployments(Id context, std::uint32_t max) = 0;
   // Processes all queries in one round trip. Results have the order of the queries.
   virtual Result<std::vector<DeploymentPollResult>> poll(Id context, const std::vector<DeploymentPoll>&) = 0;
   virtual Result<std::uint64_t> now_ms() = 0;
   // Error invalid: a key of the world has another type; the message names it.
-  virtual Result<DeploymentStoreState> places(Id context, const std::string& deployment) = 0;
+  virtual Result<DeploymentStoreState> read_state(Id context, const std::string& deployment) = 0;
   // Returns false and changes nothing if the world has another height.
   virtual Result<bool> repair(Id context, const std::string& deployment, std::uint64_t height,
                               const std::vector<DeploymentFix>&) = 0;

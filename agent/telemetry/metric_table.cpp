@@ -7,13 +7,13 @@ namespace {
 
 using enum MetricKind;
 
-// Seconds. Each histogram has few buckets, since each series has a cost for the scraper.
-const std::vector<double> kCalls{0.0005, 0.002, 0.01, 0.05, 0.2, 1, 5};
-const std::vector<double> kWaits{0.002, 0.01, 0.05, 0.2, 1, 5, 30, 120, 600, 3600};
-const std::vector<double> kRuns{0.01, 0.05, 0.2, 1, 5, 30, 120, 600, 3600};
-const std::vector<double> kSetups{0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1};
+// Buckets in seconds. Each histogram has few buckets, since each series has a cost for the scraper.
+const std::vector<double> kCallBuckets{0.0005, 0.002, 0.01, 0.05, 0.2, 1, 5};
+const std::vector<double> kWaitBuckets{0.002, 0.01, 0.05, 0.2, 1, 5, 30, 120, 600, 3600};
+const std::vector<double> kRunBuckets{0.01, 0.05, 0.2, 1, 5, 30, 120, 600, 3600};
+const std::vector<double> kSetupBuckets{0.0005, 0.001, 0.002, 0.005, 0.01, 0.05, 0.2, 1};
 
-const std::array<MetricRow, kMetrics> kRows{{
+const std::array<MetricRow, kMetricCount> kRows{{
     {Metric::build_info, "mycojobs_build_info", gauge, "version", "both",
      "Constant 1 with the version of the program as label"},
     {Metric::ready, "mycojobs_ready", gauge, "", "both", "Whether /readyz reports ok (1) or not (0)"},
@@ -23,37 +23,38 @@ const std::array<MetricRow, kMetrics> kRows{{
      "Total user and system CPU time of the process in seconds"},
     {Metric::memory, "process_resident_memory_bytes", gauge, "", "both", "Resident memory of the process in bytes"},
     {Metric::open_files, "process_open_fds", gauge, "", "both", "Number of open file descriptors of the process"},
-    {Metric::folded, "mycojobs_metrics_folded_total", counter, "", "both",
+    {Metric::folded_values, "mycojobs_metrics_folded_total", counter, "", "both",
      "Total number of values counted under the label other because a metric had too many series"},
 
     {Metric::spans, "mycojobs_spans_total", counter, "result", "both",
      "Total number of trace spans; result: exported, dropped (the collector is slow or unavailable)"},
 
     {Metric::store_calls, "mycojobs_store_call_seconds", histogram, "call", "both",
-     "Duration of calls to Redis, including failed calls; call: name of the atomic step or of the command", kCalls},
+     "Duration of calls to Redis, including failed calls; call: name of the atomic step or of the command",
+     kCallBuckets},
     {Metric::store_errors, "mycojobs_store_errors_total", counter, "call code", "both",
      "Total number of failed calls to Redis; code: unavailable, denied, ..."},
 
-    {Metric::submitted, "mycojobs_jobs_submitted_total", counter, "context script_type", "both",
+    {Metric::jobs_submitted, "mycojobs_jobs_submitted_total", counter, "context script_type", "both",
      "Total number of jobs stored by this process, without jobs of flows and messages; script_type: as the label queue "
      "of mycojobs_queue_jobs, otherwise other"},
     {Metric::claims, "mycojobs_claims_total", counter, "context script_type", "both", "Total number of claimed jobs"},
-    {Metric::set_aside, "mycojobs_queue_entries_set_aside_total", counter, "context", "both",
+    {Metric::entries_set_aside, "mycojobs_queue_entries_set_aside_total", counter, "context", "both",
      "Total number of queue entries that cannot run: dead letters, anomalies, entries without a record"},
-    {Metric::pickup, "mycojobs_pickup_seconds", histogram, "context", "both",
-     "Time from the queueing of a job, or from its due time, to its first claim, by the clock of Redis", kWaits},
+    {Metric::pickup_time, "mycojobs_pickup_seconds", histogram, "context", "both",
+     "Time from the queueing of a job, or from its due time, to its first claim, by the clock of Redis", kWaitBuckets},
     {Metric::attempts, "mycojobs_attempts_total", counter, "context script_type status detail", "both",
      "Total number of stored ends of attempts"},
-    {Metric::ends, "mycojobs_job_ends_total", counter, "context script_type status detail", "both",
+    {Metric::job_ends, "mycojobs_job_ends_total", counter, "context script_type status detail", "both",
      "Total number of stored ends of jobs, which are the ends of last attempts"},
     {Metric::releases, "mycojobs_releases_total", counter, "context ran", "both",
      "Total number of claims released to their queues; ran: whether the job had started"},
-    {Metric::stale, "mycojobs_stale_writes_total", counter, "context what", "both",
+    {Metric::stale_writes, "mycojobs_stale_writes_total", counter, "context what", "both",
      "Total number of rejected writes under a stale claim; what: report, renewal"},
     {Metric::renewals, "mycojobs_lease_renewals_total", counter, "context", "both", "Total number of renewed leases"},
     {Metric::leases_expired, "mycojobs_leases_expired_total", counter, "context", "both",
      "Total number of expired leases that this process recovered"},
-    {Metric::moved, "mycojobs_jobs_moved_total", counter, "context why", "both",
+    {Metric::jobs_moved, "mycojobs_jobs_moved_total", counter, "context why", "both",
      "Total number of jobs whose state was changed by the tick; why: due, settled, missing, overdue, retired"},
     {Metric::refusals, "mycojobs_refusals_total", counter, "context action", "both",
      "Total number of requests denied by the table of rights"},
@@ -63,18 +64,18 @@ const std::array<MetricRow, kMetrics> kRows{{
      "Number of claimed jobs that are starting, running or storing their end"},
     {Metric::leases_held, "mycojobs_leases_held", gauge, "context", "agent", "Number of leases that this agent renews"},
     {Metric::run_time, "mycojobs_run_seconds", histogram, "context script_type", "agent",
-     "Wall-clock time of a run in its sandbox; a job of several stages has several runs", kRuns},
+     "Wall-clock time of a run in its sandbox; a job of several stages has several runs", kRunBuckets},
     {Metric::run_cpu, "mycojobs_run_cpu_seconds_total", counter, "context script_type", "agent",
      "Total CPU time of jobs in seconds"},
     {Metric::sandbox_setup, "mycojobs_sandbox_setup_seconds", histogram, "sandbox", "agent",
      "Time that a run waited for its sandbox; sandbox: ready (prewarmed or reused), warm (a process of a warm script), "
      "new",
-     kSetups},
+     kSetupBuckets},
     {Metric::sandboxes, "mycojobs_sandboxes", gauge, "state", "agent",
      "Number of sandboxes in the pools, updated every few seconds; state: ready, forming, lent (in use by a run and "
      "returned afterwards)"},
     {Metric::zygotes, "mycojobs_zygotes", gauge, "", "agent", "Number of zygotes, from which sandboxes are forked"},
-    {Metric::launchers, "mycojobs_launcher_restarts_total", counter, "", "agent",
+    {Metric::launcher_restarts, "mycojobs_launcher_restarts_total", counter, "", "agent",
      "Total number of attempts to replace a launcher that exited or hung"},
     {Metric::artifact_bytes, "mycojobs_artifact_bytes", gauge, "context of", "agent",
      "Bytes of artifacts of all agents of this host; of: all (total of all callers), largest (caller with the most "
@@ -82,7 +83,7 @@ const std::array<MetricRow, kMetrics> kRows{{
     {Metric::artifact_quota, "mycojobs_artifact_quota_bytes", gauge, "context of", "agent",
      "Quotas of artifacts: quota.context_artifact_bytes and quota.caller_artifact_bytes; 0: unlimited"},
 
-    {Metric::leads, "mycojobs_leads", gauge, "context", "coordinator",
+    {Metric::leadership, "mycojobs_leads", gauge, "context", "coordinator",
      "Whether this coordinator is the leader of the context (1) or not (0)"},
     {Metric::queue_jobs, "mycojobs_queue_jobs", gauge, "context queue", "coordinator",
      "Number of entries of a queue, including entries with a priority; queue: a script type that this build runs or a "
@@ -96,10 +97,10 @@ const std::array<MetricRow, kMetrics> kRows{{
      "Number of jobs that are in no queue; state: live, delayed, prerequisites, ended (not yet retired)"},
     {Metric::dead_letters, "mycojobs_dead_letters", gauge, "context", "coordinator",
      "Number of dead letters that are not settled"},
-    {Metric::kept_bytes, "mycojobs_kept_bytes", gauge, "context of", "coordinator",
+    {Metric::stored_bytes, "mycojobs_kept_bytes", gauge, "context of", "coordinator",
      "Bytes of jobs in Redis: records, output, results; of: all (total of all callers), largest (caller with the most "
      "bytes)"},
-    {Metric::kept_quota, "mycojobs_kept_quota_bytes", gauge, "context of", "coordinator",
+    {Metric::stored_quota, "mycojobs_kept_quota_bytes", gauge, "context of", "coordinator",
      "Quotas of bytes in Redis: quota.context_bytes and quota.caller_bytes; 0: unlimited"},
     {Metric::flows_active, "mycojobs_flows_active", gauge, "context", "coordinator",
      "Number of flows that have started and not ended"},
@@ -123,11 +124,11 @@ const std::array<MetricRow, kMetrics> kRows{{
     {Metric::deliveries, "mycojobs_deliveries_total", counter, "context kind result", "coordinator",
      "Total number of requests from supervisors on other hosts; context: 0 for contexts that are not served; kind: "
      "message, answer, logs, cancel, file; result: ok, refused, later (to be repeated)"},
-    {Metric::mail, "mycojobs_mail_waiting", gauge, "context box", "coordinator",
+    {Metric::pending_messages, "mycojobs_mail_waiting", gauge, "context box", "coordinator",
      "Number of messages that wait to be sent or processed; box: out, in"},
-    {Metric::calls, "mycojobs_rpc_calls_total", counter, "method result", "both",
+    {Metric::rpc_calls, "mycojobs_rpc_calls_total", counter, "method result", "both",
      "Total number of JSON-RPC calls; method: unknown for unknown methods; result: ok or the word of the error"},
-    {Metric::http_refused, "mycojobs_http_refused_total", counter, "why", "both",
+    {Metric::http_refusals, "mycojobs_http_refused_total", counter, "why", "both",
      "Total number of HTTP requests rejected before a call; why: page, host, token, strangers"},
 }};
 

@@ -16,23 +16,23 @@ enum class Metric : std::size_t {
   cpu,
   memory,
   open_files,
-  folded,
+  folded_values,
   spans,
   // Store.
   store_calls,
   store_errors,
   // Jobs.
-  submitted,
+  jobs_submitted,
   claims,
-  set_aside,
-  pickup,
+  entries_set_aside,
+  pickup_time,
   attempts,
-  ends,
+  job_ends,
   releases,
-  stale,
+  stale_writes,
   renewals,
   leases_expired,
-  moved,
+  jobs_moved,
   refusals,
   // Agent.
   slots,
@@ -43,18 +43,18 @@ enum class Metric : std::size_t {
   sandbox_setup,
   sandboxes,
   zygotes,
-  launchers,
+  launcher_restarts,
   artifact_bytes,
   artifact_quota,
   // Coordinator.
-  leads,
+  leadership,
   queue_jobs,
   queue_oldest,
   queue_paused,
   jobs,
   dead_letters,
-  kept_bytes,
-  kept_quota,
+  stored_bytes,
+  stored_quota,
   flows_active,
   gates_waiting,
   flow_commits,
@@ -65,11 +65,11 @@ enum class Metric : std::size_t {
   workflow_intents,
   messages,
   deliveries,
-  mail,
-  calls,
-  http_refused,
+  pending_messages,
+  rpc_calls,
+  http_refusals,
 };
-inline constexpr std::size_t kMetrics = static_cast<std::size_t>(Metric::http_refused) + 1;
+inline constexpr std::size_t kMetricCount = static_cast<std::size_t>(Metric::http_refusals) + 1;
 
 enum class MetricKind { counter, gauge, histogram };
 std::string_view to_string(MetricKind);
@@ -78,8 +78,8 @@ struct MetricRow {
   Metric metric;
   std::string_view name;
   MetricKind kind;
-  std::string_view labels;  // separated by blanks; the first is `context` if the metric is per context
-  std::string_view where;   // agent, coordinator, both
+  std::string_view labels;   // separated by spaces; the first is `context` if the metric is per context
+  std::string_view process;  // kind of process that has the metric: agent, coordinator, both
   std::string_view help;
   std::vector<double> buckets = {};  // upper bounds of the buckets of a histogram
 };

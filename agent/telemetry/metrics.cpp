@@ -22,12 +22,12 @@
 namespace mycojobs {
 namespace {
 
-constexpr char kBetween = '\x1f';
-constexpr std::size_t kMaxLabel = 64;  // bytes of a value
-constexpr const char* kOther = "other";
+constexpr char kSeparator = '\x1f';
+constexpr std::size_t kMaxLabelBytes = 64;  // of the value of a label
+constexpr const char* kOverflowLabel = "other";
 
-std::string printable(std::string_view text) {
-  std::string out(text.substr(0, kMaxLabel));
+std::string to_printable(std::string_view text) {
+  std::string out(text.substr(0, kMaxLabelBytes));
   std::replace_if(
       out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return out;
@@ -39,24 +39,26 @@ class SeriesKey {
   explicit SeriesKey(Metrics::Labels labels) {
     for (const Label& label : labels) {
       append(label.text());
-      append({&kBetween, 1});
+      append({&kSeparator, 1});
     }
   }
-  std::string_view text() const { return long_.empty() ? std::string_view(short_.data(), size_) : long_; }
+  std::string_view text() const {
+    return heap_buffer_.empty() ? std::string_view(inline_buffer_.data(), size_) : heap_buffer_;
+  }
 
  private:
   void append(std::string_view text) {
-    if (long_.empty() && size_ + text.size() <= short_.size()) {
-      std::copy(text.begin(), text.end(), short_.begin() + static_cast<std::ptrdiff_t>(size_));
+    if (heap_buffer_.empty() && size_ + text.size() <= inline_buffer_.size()) {
+      std::copy(text.begin(), text.end(), inline_buffer_.begin() + static_cast<std::ptrdiff_t>(size_));
       size_ += text.size();
       return;
     }
-    if (long_.empty()) long_.assign(short_.data(), size_);
-    long_ += text;
+    if (heap_buffer_.empty()) heap_buffer_.assign(inline_buffer_.data(), size_);
+    heap_buffer_ += text;
   }
-  std::array<char, 128> short_;  // NOLINT(*-member-init): only the first size_ bytes are used
+  std::array<char, 128> inline_buffer_;  // NOLINT(*-member-init): only the first size_ bytes are used
   std::size_t size_ = 0;
-  std::string long_;
+  std::string heap_buffer_;
 };
 
 struct KeyHash {
@@ -65,113 +67,122 @@ struct KeyHash {
 };
 
 template <class Series>
-struct Table {
+struct SeriesTable {
   prometheus::Family<Series>* family = nullptr;
   std::unordered_map<std::string, Series*, KeyHash, std::equal_to<>> series;
 };
 
-struct Row {
+// All series of one metric.
+struct MetricSeries {
   std::vector<std::string> labels;
-  std::variant<Table<prometheus::Counter>, Table<prometheus::Gauge>, Table<prometheus::Histogram>> table;
-  mutable std::shared_mutex mutex;  // protects the table; a series stays valid while the lock is held
+  std::variant<SeriesTable<prometheus::Counter>, SeriesTable<prometheus::Gauge>, SeriesTable<prometheus::Histogram>>
+      table;
+  mutable std::shared_mutex mutex;  // Protects the table. A pointer to a series is valid while the lock is held.
 };
 
-class Prometheus final : public Metrics {
+class PrometheusMetrics final : public Metrics {
  public:
-  Prometheus() {
+  PrometheusMetrics() {
     for (const MetricRow& row : metric_rows()) {
-      Row& made = rows_[static_cast<std::size_t>(row.metric)];
-      made.labels = split_words(row.labels);
+      MetricSeries& series = metrics_[static_cast<std::size_t>(row.metric)];
+      series.labels = split_words(row.labels);
       const std::string name(row.name), help(row.help);
       switch (row.kind) {
         case MetricKind::counter:
-          made.table = Table<prometheus::Counter>{&prometheus::BuildCounter().Name(name).Help(help).Register(all_), {}};
-          if (made.labels.empty() && row.where == "both") Prometheus::add(row.metric, {}, 0);
+          series.table = SeriesTable<prometheus::Counter>{
+              &prometheus::BuildCounter().Name(name).Help(help).Register(registry_), {}};
+          if (series.labels.empty() && row.process == "both") PrometheusMetrics::add(row.metric, {}, 0);
           break;
         case MetricKind::gauge:
-          made.table = Table<prometheus::Gauge>{&prometheus::BuildGauge().Name(name).Help(help).Register(all_), {}};
+          series.table =
+              SeriesTable<prometheus::Gauge>{&prometheus::BuildGauge().Name(name).Help(help).Register(registry_), {}};
           break;
         case MetricKind::histogram:
-          made.table =
-              Table<prometheus::Histogram>{&prometheus::BuildHistogram().Name(name).Help(help).Register(all_), {}};
+          series.table = SeriesTable<prometheus::Histogram>{
+              &prometheus::BuildHistogram().Name(name).Help(help).Register(registry_), {}};
           break;
       }
     }
-    Prometheus::set(Metric::build_info, {kVersion}, 1);
+    PrometheusMetrics::set(Metric::build_info, {kVersion}, 1);
   }
 
-  void add(Metric metric, Labels labels, double by) override {
-    with<prometheus::Counter>(metric, labels, [by](prometheus::Counter& one) { one.Increment(by); });
+  void add(Metric metric, Labels labels, double amount) override {
+    update_series<prometheus::Counter>(metric, labels,
+                                       [amount](prometheus::Counter& series) { series.Increment(amount); });
   }
-  void set(Metric metric, Labels labels, double to) override {
-    with<prometheus::Gauge>(metric, labels, [to](prometheus::Gauge& one) { one.Set(to); });
+  void set(Metric metric, Labels labels, double value) override {
+    update_series<prometheus::Gauge>(metric, labels, [value](prometheus::Gauge& series) { series.Set(value); });
   }
   void observe(Metric metric, Labels labels, double value) override {
-    with<prometheus::Histogram>(metric, labels, [value](prometheus::Histogram& one) { one.Observe(value); });
+    update_series<prometheus::Histogram>(metric, labels,
+                                         [value](prometheus::Histogram& series) { series.Observe(value); });
   }
-  void forget(Metric metric, Labels first) override {
-    Row& row = row_of(metric);
-    const SeriesKey key(first);
-    const std::string_view begin = key.text();
+  void remove_series(Metric metric, Labels first_labels) override {
+    MetricSeries& row = find_metric(metric);
+    const SeriesKey key(first_labels);
+    const std::string_view prefix = key.text();
     const std::unique_lock lock(row.mutex);
-    auto& table = std::get<Table<prometheus::Gauge>>(row.table);
-    for (auto each = table.series.begin(); each != table.series.end();) {
-      if (!each->first.starts_with(begin)) {
-        ++each;
+    auto& table = std::get<SeriesTable<prometheus::Gauge>>(row.table);
+    for (auto entry = table.series.begin(); entry != table.series.end();) {
+      if (!entry->first.starts_with(prefix)) {
+        ++entry;
         continue;
       }
-      table.family->Remove(each->second);
-      each = table.series.erase(each);
+      table.family->Remove(entry->second);
+      entry = table.series.erase(entry);
     }
   }
-  std::string text() override {
-    measure_process();
-    return prometheus::TextSerializer().Serialize(all_.Collect());
+  std::string render() override {
+    update_process_metrics();
+    return prometheus::TextSerializer().Serialize(registry_.Collect());
   }
 
  private:
-  void measure_process() {
-    const std::lock_guard lock(measuring_);
-    const ProcessFacts now = process_facts();
-    set(Metric::start_time, {}, now.started_s);
-    set(Metric::memory, {}, now.memory_bytes);
-    set(Metric::open_files, {}, now.open_files);
-    add(Metric::cpu, {}, std::max(0.0, now.cpu_s - cpu_s_));
-    cpu_s_ = now.cpu_s;
+  void update_process_metrics() {
+    const std::lock_guard lock(process_mutex_);
+    const ProcessStats stats = read_process_stats();
+    set(Metric::start_time, {}, stats.started_s);
+    set(Metric::memory, {}, stats.memory_bytes);
+    set(Metric::open_files, {}, stats.open_files);
+    add(Metric::cpu, {}, std::max(0.0, stats.cpu_s - reported_cpu_s_));
+    reported_cpu_s_ = stats.cpu_s;
   }
 
-  Row& row_of(Metric metric) { return rows_[static_cast<std::size_t>(metric)]; }
+  MetricSeries& find_metric(Metric metric) { return metrics_[static_cast<std::size_t>(metric)]; }
 
-  template <class Series, class Use>
-  void with(Metric metric, Labels labels, const Use& use) {
-    Row& row = row_of(metric);
+  template <class Series, class Update>
+  void update_series(Metric metric, Labels labels, const Update& update) {
+    MetricSeries& row = find_metric(metric);
     assert(labels.size() == row.labels.size());
     const SeriesKey key(labels);
-    auto& table = std::get<Table<Series>>(row.table);
+    auto& table = std::get<SeriesTable<Series>>(row.table);
     {
       const std::shared_lock lock(row.mutex);
-      if (const auto found = table.series.find(key.text()); found != table.series.end()) return use(*found->second);
+      if (const auto position = table.series.find(key.text()); position != table.series.end())
+        return update(*position->second);
     }
-    const bool room = use_new(row, table, metric, key.text(), labels, use);
-    if (!room) add(Metric::folded, {}, 1);
+    const bool has_capacity = update_new_series(row, table, metric, key.text(), labels, update);
+    if (!has_capacity) add(Metric::folded_values, {}, 1);
   }
 
-  // Returns false if there are too many series, so that `other` was used.
-  template <class Series, class Use>
-  static bool use_new(Row& row, Table<Series>& table, Metric metric, std::string_view key, Labels labels,
-                      const Use& use) {
+  // Adds a series and updates it. Returns false if the metric already has kMaxSeries series: the update then applies to
+  // the series with the label `other`.
+  template <class Series, class Update>
+  static bool update_new_series(MetricSeries& row, SeriesTable<Series>& table, Metric metric, std::string_view key,
+                                Labels labels, const Update& update) {
     const std::unique_lock lock(row.mutex);
-    const bool room = table.series.size() < kMaxSeries;
-    prometheus::Labels named;
+    const bool has_capacity = table.series.size() < kMaxSeries;
+    prometheus::Labels named_labels;
     std::size_t i = 0;
-    for (const Label& label : labels) named.emplace(row.labels[i++], room ? printable(label.text()) : kOther);
-    Series& made = make(*table.family, metric, named);
-    if (room) table.series.emplace(key, &made);
-    use(made);
-    return room;
+    for (const Label& label : labels)
+      named_labels.emplace(row.labels[i++], has_capacity ? to_printable(label.text()) : kOverflowLabel);
+    Series& series = add_series(*table.family, metric, named_labels);
+    if (has_capacity) table.series.emplace(key, &series);
+    update(series);
+    return has_capacity;
   }
   template <class Series>
-  static Series& make(prometheus::Family<Series>& family, Metric metric, const prometheus::Labels& labels) {
+  static Series& add_series(prometheus::Family<Series>& family, Metric metric, const prometheus::Labels& labels) {
     if constexpr (std::is_same_v<Series, prometheus::Histogram>) {
       return family.Add(labels, metric_rows()[static_cast<std::size_t>(metric)].buckets);
     } else {
@@ -179,20 +190,20 @@ class Prometheus final : public Metrics {
     }
   }
 
-  prometheus::Registry all_;
-  std::array<Row, kMetrics> rows_;
-  std::mutex measuring_;
-  double cpu_s_ = 0;  // value of the counter
+  prometheus::Registry registry_;
+  std::array<MetricSeries, kMetricCount> metrics_;
+  std::mutex process_mutex_;
+  double reported_cpu_s_ = 0;  // value of Metric::cpu
 };
 
 class NoMetrics final : public Metrics {
  public:
   bool is_enabled() const override { return false; }
-  void add(Metric /*metric*/, Labels /*labels*/, double /*by*/) override {}
-  void set(Metric /*metric*/, Labels /*labels*/, double /*to*/) override {}
+  void add(Metric /*metric*/, Labels /*labels*/, double /*amount*/) override {}
+  void set(Metric /*metric*/, Labels /*labels*/, double /*value*/) override {}
   void observe(Metric /*metric*/, Labels /*labels*/, double /*value*/) override {}
-  void forget(Metric /*metric*/, Labels /*first*/) override {}
-  std::string text() override { return {}; }
+  void remove_series(Metric /*metric*/, Labels /*first_labels*/) override {}
+  std::string render() override { return {}; }
 };
 
 }  // namespace
@@ -204,6 +215,6 @@ Label::Label(Id id) {
 
 std::shared_ptr<Metrics> no_metrics() { return std::make_shared<NoMetrics>(); }
 
-std::shared_ptr<Metrics> Metrics::make() { return std::make_shared<Prometheus>(); }
+std::shared_ptr<Metrics> Metrics::make() { return std::make_shared<PrometheusMetrics>(); }
 
 }  // namespace mycojobs

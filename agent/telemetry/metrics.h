@@ -20,7 +20,7 @@
 
 namespace mycojobs {
 
-// The value of a label: a word, or the id of a context.
+// The value of a label: a word, or the id of a context. Refers to the text, which must outlive the label.
 class Label {
  public:
   Label(std::string_view text) : text_(text) {}    // NOLINT(*-explicit-*)
@@ -41,18 +41,20 @@ class Metrics {
   using Labels = std::initializer_list<Label>;     // same number and order as in the row
 
   virtual ~Metrics() = default;
-  virtual bool is_enabled() const { return true; }      // the text may be requested
-  virtual void add(Metric, Labels, double by = 1) = 0;  // counter
-  virtual void set(Metric, Labels, double to) = 0;      // gauge
-  virtual void observe(Metric, Labels, double value) = 0;
-  // Removes the series of a gauge with the first labels `first`, when the process no longer knows their values.
-  virtual void forget(Metric, Labels first) = 0;
-  virtual std::string text() = 0;  // also measures the process
+  // Returns false if updates are dropped, so that the caller can skip work for them.
+  virtual bool is_enabled() const { return true; }
+  virtual void add(Metric, Labels, double amount = 1) = 0;  // REQUIRES: the metric is a counter.
+  virtual void set(Metric, Labels, double value) = 0;       // REQUIRES: the metric is a gauge.
+  virtual void observe(Metric, Labels, double value) = 0;   // REQUIRES: the metric is a histogram.
+  // Removes all series of a gauge whose first labels are `first_labels`.
+  virtual void remove_series(Metric, Labels first_labels) = 0;
+  // Updates the metrics about the process and returns all metrics in the text format of Prometheus.
+  virtual std::string render() = 0;
 
   static std::shared_ptr<Metrics> make();
 };
 
-// Counts nothing; for components that are created without metrics.
+// Returns an object that drops all updates, for components that are created without metrics.
 std::shared_ptr<Metrics> no_metrics();
 
 }  // namespace mycojobs

@@ -1,15 +1,15 @@
-// Figures of the kernel about this process.
+// Reads statistics of the kernel about this process. Thread-safe.
 #pragma once
 
 namespace mycojobs {
 
-struct ProcessFacts {
-  double started_s = 0;  // since 1970
-  double cpu_s = 0;      // of all its threads, without its children
+struct ProcessStats {
+  double started_s = 0;  // start time since the Unix epoch
+  double cpu_s = 0;      // CPU time of all threads, without child processes
   double memory_bytes = 0;
   double open_files = 0;
 };
-// Without /proc all figures except the CPU time are 0.
-ProcessFacts process_facts();
+// Without /proc all values except the CPU time are 0.
+ProcessStats read_process_stats();
 
 }  // namespace mycojobs

@@ -14,89 +14,91 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kBatch = 512;
-constexpr milliseconds kGather{500};  // wait for further spans of a batch
-constexpr milliseconds kAgain{2000};  // pause after a failed batch; new spans wait or are dropped
-constexpr milliseconds kLastWords{500};
+constexpr std::size_t kMaxBatchSpans = 512;
+constexpr milliseconds kBatchDelay{500};    // wait for more spans after the first span of a batch
+constexpr milliseconds kRetryDelay{2000};   // pause after a failed batch; new spans wait or are dropped
+constexpr milliseconds kFlushTimeout{500};  // wait of the destructor until the queued spans are sent
 
 class NoTraces final : public Traces {
  public:
-  bool wanted() const override { return false; }
+  bool is_enabled() const override { return false; }
   void add(Span /*span*/) override {}
 };
 
-class SendingTraces final : public Traces {
+class OtlpTraces final : public Traces {
  public:
-  SendingTraces(TraceSource source, SendSpans send, std::shared_ptr<Metrics> metrics)
+  OtlpTraces(TraceSource source, SendSpans send, std::shared_ptr<Metrics> metrics)
       : source_(std::move(source)), send_(std::move(send)), metrics_(std::move(metrics)) {}
-  Result<void> begin() {
-    MJ_TRY(thread, start_thread([this] { loop(); }));
+  Result<void> start_sender() {
+    MJ_TRY(thread, start_thread([this] { run_sender(); }));
     thread_ = std::move(thread);
     return {};
   }
-  ~SendingTraces() override {
+  ~OtlpTraces() override {
     {
       std::unique_lock lock(mutex_);
-      leaving_ = true;
-      changed_.notify_all();
-      if (thread_.joinable()) changed_.wait_for(lock, kLastWords, [this] { return over_; });
+      is_shutting_down_ = true;
+      state_changed_.notify_all();
+      if (thread_.joinable()) state_changed_.wait_for(lock, kFlushTimeout, [this] { return loop_ended_; });
     }
-    stop_ = true;
+    cancel_send_ = true;
     if (thread_.joinable()) thread_.join();
   }
 
-  bool wanted() const override { return true; }
+  bool is_enabled() const override { return true; }
   void add(Span span) override {
     std::unique_lock lock(mutex_);
-    if (waiting_.size() >= kMaxWaiting) {
+    if (queue_.size() >= kMaxQueuedSpans) {
       lock.unlock();
-      return count("dropped", 1);
+      return count_spans("dropped", 1);
     }
-    waiting_.push_back(std::move(span));
-    if (waiting_.size() == 1 || waiting_.size() == kBatch) changed_.notify_all();
+    queue_.push_back(std::move(span));
+    if (queue_.size() == 1 || queue_.size() == kMaxBatchSpans) state_changed_.notify_all();
   }
 
  private:
-  void count(const char* result, std::size_t spans) {
+  void count_spans(const char* result, std::size_t spans) {
     metrics_->add(Metric::spans, {result}, static_cast<double>(spans));
   }
-  // Waits for spans, and a short time for more. Empty: the object is being destroyed and no spans are left.
-  std::vector<Span> next() {
+  // Waits for the first span, and then until the batch is full or kBatchDelay has passed. Returns an empty batch if the
+  // object is being destroyed and the queue is empty.
+  std::vector<Span> pop_batch() {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return leaving_ || !waiting_.empty(); });
-    changed_.wait_for(lock, kGather, [this] { return leaving_ || waiting_.size() >= kBatch; });
+    state_changed_.wait(lock, [this] { return is_shutting_down_ || !queue_.empty(); });
+    state_changed_.wait_for(lock, kBatchDelay, [this] { return is_shutting_down_ || queue_.size() >= kMaxBatchSpans; });
     std::vector<Span> batch;
-    while (!waiting_.empty() && batch.size() < kBatch) {
-      batch.push_back(std::move(waiting_.front()));
-      waiting_.pop_front();
+    while (!queue_.empty() && batch.size() < kMaxBatchSpans) {
+      batch.push_back(std::move(queue_.front()));
+      queue_.pop_front();
     }
     return batch;
   }
-  void loop() {
-    bool failing = false;
-    for (std::vector<Span> batch = next(); !batch.empty(); batch = next()) {
-      const auto sent = send_(otlp_json(source_, batch), stop_);
-      count(sent ? "exported" : "dropped", batch.size());
-      if (!sent && !failing) log(LogLevel::warn, "traces", "spans are dropped: {}", sent.error().message);
-      failing = !sent;
-      if (sent) continue;
+  void run_sender() {
+    bool is_failing = false;
+    for (std::vector<Span> batch = pop_batch(); !batch.empty(); batch = pop_batch()) {
+      const auto send_result = send_(otlp_json(source_, batch), cancel_send_);
+      count_spans(send_result ? "exported" : "dropped", batch.size());
+      if (!send_result && !is_failing)
+        log(LogLevel::warn, "traces", "spans are dropped: {}", send_result.error().message);
+      is_failing = !send_result;
+      if (send_result) continue;
       std::unique_lock lock(mutex_);
-      if (changed_.wait_for(lock, kAgain, [this] { return leaving_; })) break;
+      if (state_changed_.wait_for(lock, kRetryDelay, [this] { return is_shutting_down_; })) break;
     }
     const std::lock_guard lock(mutex_);
-    if (!waiting_.empty()) count("dropped", waiting_.size());
-    over_ = true;
-    changed_.notify_all();
+    if (!queue_.empty()) count_spans("dropped", queue_.size());
+    loop_ended_ = true;
+    state_changed_.notify_all();
   }
 
   const TraceSource source_;
   const SendSpans send_;
   const std::shared_ptr<Metrics> metrics_;
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Span> waiting_;
-  bool leaving_ = false, over_ = false;
-  std::atomic<bool> stop_{false};
+  std::condition_variable state_changed_;
+  std::deque<Span> queue_;
+  bool is_shutting_down_ = false, loop_ended_ = false;
+  std::atomic<bool> cancel_send_{false};
   std::thread thread_;  // last member, since the thread uses all others
 };
 
@@ -105,8 +107,8 @@ class SendingTraces final : public Traces {
 std::shared_ptr<Traces> no_traces() { return std::make_shared<NoTraces>(); }
 
 std::shared_ptr<Traces> start_traces(TraceSource source, SendSpans send, std::shared_ptr<Metrics> metrics) {
-  auto traces = std::make_shared<SendingTraces>(std::move(source), std::move(send), std::move(metrics));
-  if (const auto start_result = traces->begin(); !start_result) {
+  auto traces = std::make_shared<OtlpTraces>(std::move(source), std::move(send), std::move(metrics));
+  if (const auto start_result = traces->start_sender(); !start_result) {
     log(LogLevel::error, "traces", "no spans are sent: {}", start_result.error().message);
     return no_traces();
   }
@@ -118,12 +120,12 @@ std::uint64_t unix_us() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
 }
 
-void add_span(Traces& traces, const std::string& traceparent, std::string_view of, Span span) {
-  if (traceparent.empty() || !traces.wanted()) return;
+void add_span(Traces& traces, const std::string& traceparent, std::string_view span_seed, Span span) {
+  if (traceparent.empty() || !traces.is_enabled()) return;
   const auto parent = parse_traceparent(traceparent);
   if (!parent || !parent->sampled) return;
   span.trace_id = parent->trace_id;
-  span.span_id = span_id_of(parent->trace_id, of, span.name);
+  span.span_id = compute_span_id(parent->trace_id, span_seed, span.name);
   if (span.parent_id.empty()) span.parent_id = parent->span_id;
   traces.add(std::move(span));
 }

@@ -1,6 +1,6 @@
 // Sends the spans of this process to a collector (OTLP/HTTP JSON): docs/tracing.md.
 //
-//   any thread --add()--> at most kMaxWaiting spans --one thread, in batches--> send
+//   any thread --add()--> at most kMaxQueuedSpans spans --one thread, in batches--> send
 //
 // No caller waits for the collector. While the collector is slow or unavailable, spans over the limit and spans that
 // could not be sent are dropped: mycojobs_spans_total counts both. A process has one object, which is created with its
@@ -26,7 +26,7 @@ enum class SpanKind { internal = 1, producer = 4, consumer = 5 };  // numbers of
 struct Span {
   std::string trace_id, span_id, parent_id;
   std::string name;
-  std::uint64_t start_us = 0, end_us = 0;  // since 1970
+  std::uint64_t start_us = 0, end_us = 0;  // since the Unix epoch
   std::vector<std::pair<std::string, std::string>> attributes = {};
   std::string error = {};  // empty: success
   SpanKind kind = SpanKind::internal;
@@ -38,26 +38,31 @@ struct TraceSource {
   std::string host;
 };
 
+// Returns the body of a request to the collector.
 std::string otlp_json(const TraceSource&, const std::vector<Span>&);
 
 class Traces {
  public:
-  static constexpr std::size_t kMaxWaiting = 4096;
-  // Sends waiting spans for at most half a second; a call under way ends within one more second.
+  static constexpr std::size_t kMaxQueuedSpans = 4096;
+  // Sends queued spans for at most half a second. A call of SendSpans that has started ends within one more second.
   virtual ~Traces() = default;
-  virtual bool wanted() const = 0;  // spans are sent
-  virtual void add(Span) = 0;       // thread-safe; does not wait
+  // Returns false if spans are dropped, so that the caller can skip work for them.
+  virtual bool is_enabled() const = 0;
+  virtual void add(Span) = 0;  // Thread-safe. Does not block.
 };
 
-// Drops all spans.
+// Returns an object that drops all spans.
 std::shared_ptr<Traces> no_traces();
-// Sends a body. May block, but ends within a second after `stop` is true. Called by one thread.
+// Sends a body to the collector. May block, but returns within a second after `stop` has become true. Called by one
+// thread.
 using SendSpans = std::function<Result<void>(const std::string& body, const std::atomic<bool>& stop)>;
+// Starts the thread that sends. If the thread cannot be created, logs the error and returns no_traces().
 std::shared_ptr<Traces> start_traces(TraceSource, SendSpans, std::shared_ptr<Metrics>);
 
+// Returns the time since the Unix epoch in microseconds.
 std::uint64_t unix_us();
-// Adds a span named `name` as a child of the context in `traceparent`, if that text is a valid context of a recorded
-// trace and spans are sent. of: see span_id_of().
-void add_span(Traces&, const std::string& traceparent, std::string_view of, Span);
+// Adds a span as a child of the context in `traceparent`, if that text is a valid context of a sampled trace and the
+// traces are enabled. span_seed: see the function for span ids in model/trace_context.h.
+void add_span(Traces&, const std::string& traceparent, std::string_view span_seed, Span);
 
 }  // namespace mycojobs

@@ -14,77 +14,77 @@ namespace {
 
 using nlohmann::json;
 
-Result<void> put(std::string& out, const json& value, std::size_t depth);
+Result<void> append_value(std::string& out, const json& value, std::size_t depth);
 
-Result<void> put_text(std::string& out, const std::string& text) {
+Result<void> append_text(std::string& out, const std::string& text) {
   if (!is_utf8(text)) return fail(Code::invalid, excerpt(text) + ": is not UTF-8");
-  put_cbor_text(out, text);
+  append_cbor_text(out, text);
   return {};
 }
 
-Result<void> put_map(std::string& out, const json& value, std::size_t depth) {
+Result<void> append_map(std::string& out, const json& value, std::size_t depth) {
   std::vector<std::pair<std::string, const json*>> rows;
-  for (const auto& [name, each] : value.items()) {
+  for (const auto& [name, element] : value.items()) {
     std::string key;
-    MJ_CHECK(put_text(key, name));
-    rows.emplace_back(std::move(key), &each);
+    MJ_CHECK(append_text(key, name));
+    rows.emplace_back(std::move(key), &element);
   }
   std::sort(rows.begin(), rows.end());
-  put_cbor_head(out, CborMajor::map, rows.size());
-  for (const auto& [key, each] : rows) {
+  append_cbor_head(out, CborMajor::map, rows.size());
+  for (const auto& [key, element] : rows) {
     out += key;
-    MJ_CHECK(put(out, *each, depth + 1));
+    MJ_CHECK(append_value(out, *element, depth + 1));
   }
   return {};
 }
 
-Result<void> put_integer(std::string& out, const json& value) {
+Result<void> append_integer(std::string& out, const json& value) {
   if (const auto number = value.get<std::int64_t>(); !value.is_number_unsigned() && number < 0) {
-    put_cbor_integer(out, number);
+    append_cbor_integer(out, number);
   } else {
-    put_cbor_head(out, CborMajor::natural, value.get<std::uint64_t>());
+    append_cbor_head(out, CborMajor::natural, value.get<std::uint64_t>());
   }
   return {};
 }
 
-Result<void> put(std::string& out, const json& value, std::size_t depth) {
+Result<void> append_value(std::string& out, const json& value, std::size_t depth) {
   if (depth > kMaxCborDepth) return fail(Code::invalid, "is deeper than " + std::to_string(kMaxCborDepth) + " levels");
   switch (value.type()) {
     case json::value_t::null:
     case json::value_t::discarded:
-      put_cbor_null(out);
+      append_cbor_null(out);
       return {};
     case json::value_t::boolean:
-      put_cbor_bool(out, value.get<bool>());
+      append_cbor_bool(out, value.get<bool>());
       return {};
     case json::value_t::number_integer:
     case json::value_t::number_unsigned:
-      return put_integer(out, value);
+      return append_integer(out, value);
     case json::value_t::number_float:
-      put_cbor_float(out, value.get<double>());
+      append_cbor_float(out, value.get<double>());
       return {};
     case json::value_t::string:
-      return put_text(out, value.get_ref<const std::string&>());
+      return append_text(out, value.get_ref<const std::string&>());
     case json::value_t::binary:
       if (value.get_binary().has_subtype()) return fail(Code::invalid, "a byte string has a subtype");
-      put_cbor_head(out, CborMajor::bytes, value.get_binary().size());
+      append_cbor_head(out, CborMajor::bytes, value.get_binary().size());
       out.append(value.get_binary().begin(), value.get_binary().end());
       return {};
     case json::value_t::array:
-      put_cbor_head(out, CborMajor::array, value.size());
-      for (const json& each : value) MJ_CHECK(put(out, each, depth + 1));
+      append_cbor_head(out, CborMajor::array, value.size());
+      for (const json& element : value) MJ_CHECK(append_value(out, element, depth + 1));
       return {};
     case json::value_t::object:
       break;
   }
-  return put_map(out, value, depth);
+  return append_map(out, value, depth);
 }
 
 class CborParser {
  public:
   CborParser(std::string_view bytes, const CborLimits& limits) : items_(bytes), values_left_(limits.values) {}
 
-  Result<json> whole() {
+  Result<json> read_document() {
     MJ_TRY(value, next(0));
     MJ_CHECK(items_.end());
     return std::move(value);
@@ -129,9 +129,9 @@ class CborParser {
   }
   Result<json> map(std::uint64_t size, std::size_t depth) {
     json values = json::object();
-    std::string_view last;
+    std::string_view previous_key;
     for (std::uint64_t i = 0; i < size; ++i) {
-      MJ_TRY(name, items_.key(last));
+      MJ_TRY(name, items_.key(previous_key));
       MJ_TRY(value, next(depth + 1));
       values.emplace(std::string(name), std::move(value));
     }
@@ -146,7 +146,7 @@ class CborParser {
 
 Result<std::string> encode_cbor(const json& value) {
   std::string out;
-  MJ_CHECK(put(out, value, 0));
+  MJ_CHECK(append_value(out, value, 0));
   return out;
 }
 
@@ -154,7 +154,7 @@ Result<json> decode_cbor(std::string_view bytes, const CborLimits& limits) {
   if (bytes.size() > limits.bytes)
     return fail(Code::too_large,
                 "CBOR: " + std::to_string(bytes.size()) + " bytes; at most " + std::to_string(limits.bytes));
-  return CborParser(bytes, limits).whole();
+  return CborParser(bytes, limits).read_document();
 }
 
 }  // namespace mycojobs

@@ -15,13 +15,13 @@ constexpr std::uint8_t kFalse = 0xf4, kTrue = 0xf5, kNull = 0xf6;
 constexpr std::uint8_t kHalf = 25, kSingle = 26, kDouble = 27;  // additional information of a float, by width
 constexpr unsigned kSimpleBits = static_cast<unsigned>(CborMajor::simple) << 5;
 
-void put_big_endian(std::string& out, std::uint64_t value, unsigned bytes) {
+void append_big_endian(std::string& out, std::uint64_t value, unsigned bytes) {
   for (unsigned i = bytes; i-- > 0;) out += static_cast<char>(value >> (8 * i) & 0xff);
 }
 
 }  // namespace
 
-void put_cbor_head(std::string& out, CborMajor major, std::uint64_t argument) {
+void append_cbor_head(std::string& out, CborMajor major, std::uint64_t argument) {
   const auto first = static_cast<unsigned>(major) << 5;
   if (argument < 24) {
     out += static_cast<char>(first | argument);
@@ -29,7 +29,7 @@ void put_cbor_head(std::string& out, CborMajor major, std::uint64_t argument) {
   }
   const unsigned width = argument <= 0xff ? 0 : argument <= 0xffff ? 1 : argument <= 0xffffffff ? 2 : 3;
   out += static_cast<char>(first | (24 + width));
-  put_big_endian(out, argument, 1U << width);
+  append_big_endian(out, argument, 1U << width);
 }
 
 namespace {
@@ -44,10 +44,10 @@ bool to_half(double value, std::uint16_t& out) {
   if (std::isinf(value)) return out = static_cast<std::uint16_t>(sign | 0x7c00), true;
   if (exponent > 15 || exponent < -24) return false;
   const int dropped = exponent >= -14 ? 42 : 42 + (-14 - exponent);  // fraction bits that do not fit into a half float
-  const std::uint64_t whole = exponent >= -14 ? fraction : fraction | std::uint64_t{1} << 52;
-  if ((whole & ((std::uint64_t{1} << dropped) - 1)) != 0) return false;
-  const auto kept = static_cast<std::uint16_t>(whole >> dropped);
-  out = static_cast<std::uint16_t>(exponent >= -14 ? sign | (exponent + 15) << 10 | kept : sign | kept);
+  const std::uint64_t significand = exponent >= -14 ? fraction : fraction | std::uint64_t{1} << 52;
+  if ((significand & ((std::uint64_t{1} << dropped) - 1)) != 0) return false;
+  const auto rounded = static_cast<std::uint16_t>(significand >> dropped);
+  out = static_cast<std::uint16_t>(exponent >= -14 ? sign | (exponent + 15) << 10 | rounded : sign | rounded);
   return true;
 }
 
@@ -62,40 +62,40 @@ double from_half(std::uint16_t bits) {
 
 }  // namespace
 
-void put_cbor_float(std::string& out, double value) {
+void append_cbor_float(std::string& out, double value) {
   std::uint16_t half = 0x7e00;
   if (std::isnan(value) || to_half(value, half)) {
     out += static_cast<char>(kSimpleBits | kHalf);
-    return put_big_endian(out, half, 2);
+    return append_big_endian(out, half, 2);
   }
   if (static_cast<double>(static_cast<float>(value)) == value) {
     out += static_cast<char>(kSimpleBits | kSingle);
-    return put_big_endian(out, std::bit_cast<std::uint32_t>(static_cast<float>(value)), 4);
+    return append_big_endian(out, std::bit_cast<std::uint32_t>(static_cast<float>(value)), 4);
   }
   out += static_cast<char>(kSimpleBits | kDouble);
-  put_big_endian(out, std::bit_cast<std::uint64_t>(value), 8);
+  append_big_endian(out, std::bit_cast<std::uint64_t>(value), 8);
 }
 
-void put_cbor_integer(std::string& out, std::int64_t value) {
-  if (value < 0) return put_cbor_head(out, CborMajor::negative, static_cast<std::uint64_t>(-(value + 1)));
-  put_cbor_head(out, CborMajor::natural, static_cast<std::uint64_t>(value));
+void append_cbor_integer(std::string& out, std::int64_t value) {
+  if (value < 0) return append_cbor_head(out, CborMajor::negative, static_cast<std::uint64_t>(-(value + 1)));
+  append_cbor_head(out, CborMajor::natural, static_cast<std::uint64_t>(value));
 }
 
-void put_cbor_bytes(std::string& out, std::string_view bytes) {
-  put_cbor_head(out, CborMajor::bytes, bytes.size());
+void append_cbor_bytes(std::string& out, std::string_view bytes) {
+  append_cbor_head(out, CborMajor::bytes, bytes.size());
   out += bytes;
 }
 
-void put_cbor_text(std::string& out, std::string_view text) {
-  put_cbor_head(out, CborMajor::text, text.size());
+void append_cbor_text(std::string& out, std::string_view text) {
+  append_cbor_head(out, CborMajor::text, text.size());
   out += text;
 }
 
-void put_cbor_bool(std::string& out, bool value) { out += static_cast<char>(value ? kTrue : kFalse); }
-void put_cbor_null(std::string& out) { out += static_cast<char>(kNull); }
+void append_cbor_bool(std::string& out, bool value) { out += static_cast<char>(value ? kTrue : kFalse); }
+void append_cbor_null(std::string& out) { out += static_cast<char>(kNull); }
 
-tl::unexpected<Error> CborItems::set_error(const std::string& why) const {
-  return fail(Code::invalid, "CBOR, byte " + std::to_string(at_) + ": " + why);
+tl::unexpected<Error> CborItems::set_error(const std::string& reason) const {
+  return fail(Code::invalid, "CBOR, byte " + std::to_string(at_) + ": " + reason);
 }
 
 Result<std::uint64_t> CborItems::big_endian(unsigned width) {
@@ -177,21 +177,22 @@ Result<CborItem> CborItems::simple(const Head& head) {
                        : head.info == kSingle ? std::bit_cast<float>(static_cast<std::uint32_t>(head.argument))
                                               : std::bit_cast<double>(head.argument);
   std::string shortest;
-  put_cbor_float(shortest, value);
+  append_cbor_float(shortest, value);
   const std::size_t own = 1 + (std::size_t{1} << (head.info - 24));
   if (bytes_.substr(end - own, own) != shortest) return set_error("a float in more bytes than it needs");
   return CborItem{CborItem::Kind::number, 0, value, {}};
 }
 
-Result<std::string_view> CborItems::key(std::string_view& last) {
+Result<std::string_view> CborItems::key(std::string_view& previous_key) {
   const std::size_t begin = at_;
   MJ_TRY(head, this->head());
   if (head.major != CborMajor::text) return set_error("a key that is no text");
   MJ_TRY(name, stretch(head.argument));
   if (!is_utf8(name)) return set_error("a text that is not UTF-8");
   const std::string_view encoded = bytes_.substr(begin, at_ - begin);
-  if (encoded <= last) return set_error(encoded == last ? "a key stands twice" : "keys are not in their order");
-  last = encoded;
+  if (encoded <= previous_key)
+    return set_error(encoded == previous_key ? "a key stands twice" : "keys are not in their order");
+  previous_key = encoded;
   return name;
 }
 
@@ -205,12 +206,12 @@ namespace {
 Result<void> check_value(CborItems& items, std::size_t depth) {  // NOLINT(misc-no-recursion): depth is bounded
   if (depth > kMaxCborDepth) return items.set_error("it is deeper than " + std::to_string(kMaxCborDepth) + " levels");
   MJ_TRY(item, items.next());
-  std::string_view last;
+  std::string_view previous_key;
   const bool map = item.kind == CborItem::Kind::map;
   if (!map && item.kind != CborItem::Kind::array) return {};
   for (std::uint64_t i = 0; i < item.argument; ++i) {
     if (map) {
-      if (auto key = items.key(last); !key) return tl::unexpected(std::move(key).error());
+      if (auto key = items.key(previous_key); !key) return tl::unexpected(std::move(key).error());
     }
     MJ_CHECK(check_value(items, depth + 1));
   }

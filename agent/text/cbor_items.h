@@ -16,13 +16,13 @@ namespace mycojobs {
 enum class CborMajor : std::uint8_t { natural, negative, bytes, text, array, map, tag, simple };
 
 // Appends the head of an item. argument: the number, the length of a text, or the size of an array or map.
-void put_cbor_head(std::string& out, CborMajor, std::uint64_t argument);
-void put_cbor_integer(std::string& out, std::int64_t);
-void put_cbor_float(std::string& out, double);  // in the shortest form that keeps the value; NaN is 7e00
-void put_cbor_bytes(std::string& out, std::string_view);
-void put_cbor_text(std::string& out, std::string_view);  // REQUIRES: the text is UTF-8
-void put_cbor_bool(std::string& out, bool);
-void put_cbor_null(std::string& out);
+void append_cbor_head(std::string& out, CborMajor, std::uint64_t argument);
+void append_cbor_integer(std::string& out, std::int64_t);
+void append_cbor_float(std::string& out, double);  // in the shortest form that keeps the value; NaN is 7e00
+void append_cbor_bytes(std::string& out, std::string_view);
+void append_cbor_text(std::string& out, std::string_view);  // REQUIRES: the text is UTF-8
+void append_cbor_bool(std::string& out, bool);
+void append_cbor_null(std::string& out);
 
 struct CborItem {
   enum class Kind : std::uint8_t { natural, negative, bytes, text, array, map, null, boolean, number };

@@ -8,7 +8,7 @@ namespace mycojobs::workflows {
 using nlohmann::json;
 
 json binary(std::string_view bytes) { return json::binary(std::vector<std::uint8_t>(bytes.begin(), bytes.end())); }
-std::string bytes_of(const json& binary) {
+std::string to_bytes(const json& binary) {
   const auto& bytes = binary.get_binary();
   return {bytes.begin(), bytes.end()};
 }
@@ -21,15 +21,15 @@ MapReader::MapReader(const json& map, std::string path) : map_(map), path_(std::
 std::string MapReader::path(std::string_view name) const {
   return path_.empty() ? std::string(name) : path_ + '.' + std::string(name);
 }
-void MapReader::wrong(const std::string& name, std::string_view why) {
-  if (problem_.empty()) problem_ = path(name) + ' ' + std::string(why);
+void MapReader::add_problem(const std::string& name, std::string_view reason) {
+  if (problem_.empty()) problem_ = path(name) + ' ' + std::string(reason);
 }
 bool MapReader::has(const char* name) const { return map_.is_object() && map_.contains(name); }
 
 const json* MapReader::find(const char* name, bool required) {
-  asked_.insert(name);
+  read_names_.insert(name);
   if (!has(name)) {
-    if (required) wrong(name, "is missing");
+    if (required) add_problem(name, "is missing");
     return nullptr;
   }
   return &map_.at(name);
@@ -39,18 +39,18 @@ const json* MapReader::any(const char* name) { return find(name, false); }
 std::string MapReader::text(const char* name) {
   const json* found = find(name, true);
   if (found == nullptr) return {};
-  if (!found->is_string()) return wrong(name, "is not a text"), std::string();
+  if (!found->is_string()) return add_problem(name, "is not a text"), std::string();
   return found->get<std::string>();
 }
 std::string MapReader::text_or(const char* name, std::string otherwise) {
-  asked_.insert(name);
+  read_names_.insert(name);
   return has(name) ? text(name) : std::move(otherwise);
 }
 std::string MapReader::bytes(const char* name) {
   const json* found = find(name, true);
   if (found == nullptr) return {};
-  if (!found->is_binary()) return wrong(name, "is not a byte string"), std::string();
-  return bytes_of(*found);
+  if (!found->is_binary()) return add_problem(name, "is not a byte string"), std::string();
+  return to_bytes(*found);
 }
 std::optional<std::string> MapReader::bytes_or_null(const char* name) {
   const json* found = find(name, true);
@@ -58,7 +58,7 @@ std::optional<std::string> MapReader::bytes_or_null(const char* name) {
   return bytes(name);
 }
 std::optional<std::string> MapReader::optional_bytes(const char* name) {
-  asked_.insert(name);
+  read_names_.insert(name);
   if (!has(name)) return std::nullopt;
   return bytes(name);
 }
@@ -66,37 +66,37 @@ std::uint64_t MapReader::number(const char* name) {
   const json* found = find(name, true);
   if (found == nullptr) return 0;
   if (!found->is_number_integer() || (!found->is_number_unsigned() && found->get<std::int64_t>() < 0))
-    return wrong(name, "is not a whole number from 0"), 0;
+    return add_problem(name, "is not a whole number from 0"), 0;
   return found->get<std::uint64_t>();
 }
 std::uint64_t MapReader::number_or(const char* name, std::uint64_t otherwise) {
-  asked_.insert(name);
+  read_names_.insert(name);
   return has(name) ? number(name) : otherwise;
 }
 bool MapReader::flag(const char* name) {
   const json* found = find(name, true);
   if (found == nullptr) return false;
-  if (!found->is_boolean()) return wrong(name, "is neither true nor false"), false;
+  if (!found->is_boolean()) return add_problem(name, "is neither true nor false"), false;
   return found->get<bool>();
 }
 const json& MapReader::list(const char* name) {
   static const json kEmpty = json::array();
   const json* found = find(name, true);
   if (found == nullptr) return kEmpty;
-  if (!found->is_array()) return wrong(name, "is not a list"), kEmpty;
+  if (!found->is_array()) return add_problem(name, "is not a list"), kEmpty;
   return *found;
 }
 const json& MapReader::map(const char* name) {
   static const json kEmpty = json::object();
   const json* found = find(name, true);
   if (found == nullptr) return kEmpty;
-  if (!found->is_object()) return wrong(name, "is not a map"), kEmpty;
+  if (!found->is_object()) return add_problem(name, "is not a map"), kEmpty;
   return *found;
 }
 Result<void> MapReader::end() {
   if (problem_.empty() && map_.is_object()) {
     for (const auto& [name, value] : map_.items())
-      if (!asked_.contains(name)) wrong(name, "is an unknown field");
+      if (!read_names_.contains(name)) add_problem(name, "is an unknown field");
   }
   if (!problem_.empty()) return fail(Code::invalid, problem_);
   return {};

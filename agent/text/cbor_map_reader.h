@@ -15,7 +15,7 @@ namespace mycojobs::workflows {
 
 // Convert a byte string to JSON and back.
 nlohmann::json binary(std::string_view bytes);
-std::string bytes_of(const nlohmann::json& binary);
+std::string to_bytes(const nlohmann::json& binary);
 nlohmann::json binary_or_null(const std::optional<std::string>&);
 
 // Returns default values after the first problem. end() reports that problem.
@@ -36,7 +36,7 @@ class MapReader {
   const nlohmann::json* any(const char* name);  // nullptr: the field is absent
   bool has(const char* name) const;
   // Reports a problem that the caller has found.
-  void wrong(const std::string& name, std::string_view why);
+  void add_problem(const std::string& name, std::string_view reason);
   std::string path(std::string_view name) const;
   // Error invalid: the first problem, or a field that was not read.
   Result<void> end();
@@ -46,7 +46,7 @@ class MapReader {
 
   const nlohmann::json& map_;
   std::string path_, problem_;
-  std::set<std::string> asked_;
+  std::set<std::string> read_names_;
 };
 
 }  // namespace mycojobs::workflows

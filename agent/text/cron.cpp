@@ -51,25 +51,25 @@ constexpr std::array<Macro, 7> kMacros{{{"@hourly", "0 * * * *"},
                                         {"@annually", "0 0 1 1 *"}}};
 
 std::vector<std::string> split(std::string_view text, char at) {
-  std::vector<std::string> parts;
+  std::vector<std::string> items;
   std::size_t from = 0;
   for (;;) {
     const std::size_t end = std::min(text.find(at, from), text.size());
-    parts.emplace_back(text.substr(from, end - from));
-    if (end == text.size()) return parts;
+    items.emplace_back(text.substr(from, end - from));
+    if (end == text.size()) return items;
     from = end + 1;
   }
 }
 
-tl::unexpected<Error> refuse(const FieldShape& shape, std::string_view part, const std::string& why) {
-  return fail(Code::invalid, std::string(shape.name) + ": " + excerpt(part) + ' ' + why + "; allowed: " +
+tl::unexpected<Error> refuse(const FieldShape& shape, std::string_view item, const std::string& reason) {
+  return fail(Code::invalid, std::string(shape.name) + ": " + excerpt(item) + ' ' + reason + "; allowed: " +
                                  std::string(shape.allowed) + ", lists (1,3), ranges (1-5), steps (*/2, 1-9/2) and *");
 }
 
-Result<unsigned> read_value(const FieldShape& shape, const std::string& text, std::string_view part) {
+Result<unsigned> read_value(const FieldShape& shape, const std::string& text, std::string_view item) {
   std::uint64_t number = 0;
   if (parse_u64(text, number)) {
-    if (number < shape.min || number > shape.max) return refuse(shape, part, "is out of range");
+    if (number < shape.min || number > shape.max) return refuse(shape, item, "is out of range");
     return static_cast<unsigned>(number);
   }
   std::string low = text;
@@ -77,50 +77,50 @@ Result<unsigned> read_value(const FieldShape& shape, const std::string& text, st
                  [](char c) { return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c; });
   const auto found = std::find(shape.names.begin(), shape.names.end(), low);
   if (found == shape.names.end()) {
-    return refuse(shape, part, "is not a number" + std::string(shape.names.empty() ? "" : " and no name"));
+    return refuse(shape, item, "is not a number" + std::string(shape.names.empty() ? "" : " and no name"));
   }
   return shape.first_name + static_cast<unsigned>(found - shape.names.begin());
 }
 
-Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& part) {
-  const auto halves = split(part, '/');
+Result<std::uint64_t> read_part(const FieldShape& shape, const std::string& item) {
+  const auto halves = split(item, '/');
   std::uint64_t step = 1;
-  if (halves.size() > 2) return refuse(shape, part, "has two steps");
+  if (halves.size() > 2) return refuse(shape, item, "has two steps");
   if (halves.size() == 2 && (!parse_u64(halves[1], step) || step == 0 || step > shape.max)) {
-    return refuse(shape, part, "has a step that is not a number from 1 to " + std::to_string(shape.max));
+    return refuse(shape, item, "has a step that is not a number from 1 to " + std::to_string(shape.max));
   }
   unsigned first = shape.min;
-  unsigned last = shape.names.size() == 7 ? 6 : shape.max;
+  unsigned range_end = shape.names.size() == 7 ? 6 : shape.max;
   if (halves[0] != "*") {
     const auto ends = split(halves[0], '-');
-    if (ends.size() > 2) return refuse(shape, part, "is not a range");
-    MJ_TRY(from, read_value(shape, ends[0], part));
-    first = last = from;
+    if (ends.size() > 2) return refuse(shape, item, "is not a range");
+    MJ_TRY(from, read_value(shape, ends[0], item));
+    first = range_end = from;
     if (ends.size() == 2) {
-      MJ_TRY(to, read_value(shape, ends[1], part));
-      last = to;
+      MJ_TRY(to, read_value(shape, ends[1], item));
+      range_end = to;
       // "fri-sun": Sunday is both the first and the last day of the week.
-      if (shape.names.size() == 7 && last == 0 && first > 0) last = 7;
-      if (last < first) return refuse(shape, part, "goes backwards: write two ranges");
+      if (shape.names.size() == 7 && range_end == 0 && first > 0) range_end = 7;
+      if (range_end < first) return refuse(shape, item, "goes backwards: write two ranges");
     } else if (halves.size() == 2) {
-      return refuse(shape, part,
+      return refuse(shape, item,
                     "has a step but no range: write " + ends[0] + "-" + std::to_string(shape.max) + "/" + halves[1]);
     }
   }
   std::uint64_t bits = 0;
-  for (std::uint64_t value = first; value <= last; value += step) bits |= 1ULL << value;
+  for (std::uint64_t value = first; value <= range_end; value += step) bits |= 1ULL << value;
   return bits;
 }
 
 Result<std::uint64_t> read_field(const FieldShape& shape, const std::string& text) {
   std::uint64_t bits = 0;
-  for (const std::string& part : split(text, ',')) {
-    if (part == "?" || part == "L" || part == "W" || part.find('#') != std::string::npos) {
-      return refuse(shape, part, "is not a known name");
+  for (const std::string& item : split(text, ',')) {
+    if (item == "?" || item == "L" || item == "W" || item.find('#') != std::string::npos) {
+      return refuse(shape, item, "is not a known name");
     }
-    if (part.empty()) return refuse(shape, text, "has an empty part");
-    MJ_TRY(more, read_part(shape, part));
-    bits |= more;
+    if (item.empty()) return refuse(shape, text, "has an empty part");
+    MJ_TRY(item_bits, read_part(shape, item));
+    bits |= item_bits;
   }
   return bits;
 }
@@ -143,10 +143,10 @@ Result<Cron> parse_cron(std::string_view text) {
   std::vector<std::string> words = split_words(text, kBlanks);
   if (words.size() == 1 && words[0].starts_with('@')) {
     const auto* macro =
-        std::find_if(kMacros.begin(), kMacros.end(), [&](const Macro& each) { return each.name == words[0]; });
+        std::find_if(kMacros.begin(), kMacros.end(), [&](const Macro& entry) { return entry.name == words[0]; });
     if (macro == kMacros.end()) {
       std::vector<std::string_view> names;
-      for (const Macro& each : kMacros) names.push_back(each.name);
+      for (const Macro& entry : kMacros) names.push_back(entry.name);
       return fail(Code::invalid, excerpt(words[0]) + " is not one of @hourly, @daily, @weekly, @monthly and @yearly" +
                                      did_you_mean(words[0], names));
     }
@@ -196,11 +196,11 @@ constexpr std::uint64_t kLastMs = 253'370'764'800'000;  // the year 9999
 Result<const date::time_zone*> find_zone(const std::string& zone) {
   try {
     const date::tzdb& zones = date::get_tzdb();
-    for (const auto& each : zones.zones) {
-      if (each.name() == zone && zone != "localtime") return &each;
+    for (const auto& entry : zones.zones) {
+      if (entry.name() == zone && zone != "localtime") return &entry;
     }
     std::vector<std::string_view> names;
-    for (const auto& each : zones.zones) names.emplace_back(each.name());
+    for (const auto& entry : zones.zones) names.emplace_back(entry.name());
     // Many users enter only the city.
     for (std::string_view name : names) {
       if (!zone.empty() && name.ends_with('/' + zone)) {
@@ -246,7 +246,7 @@ void add_moments(const Cron& cron, const date::time_zone& zone, local_seconds sh
 }
 
 // Returns the first time of this local day after `after`, or `after` if there is none.
-sys_seconds first_of_day(const Cron& cron, const date::time_zone& zone, local_days day, sys_seconds after) {
+sys_seconds first_time_of_day(const Cron& cron, const date::time_zone& zone, local_days day, sys_seconds start) {
   // If the clock does not change around this day, one offset applies to the whole day.
   const date::local_info info = zone.get_info(local_seconds(day));
   const sys_seconds begin(local_seconds(day).time_since_epoch() - info.first.offset);
@@ -254,19 +254,19 @@ sys_seconds first_of_day(const Cron& cron, const date::time_zone& zone, local_da
                      begin + hours(48) < info.first.end;
   std::vector<sys_seconds> moments;
   for (unsigned hour = 0; hour < 24; ++hour) {
-    if (!has(cron.hours, hour) || (plain && begin + hours(hour + 1) <= after)) continue;
+    if (!has(cron.hours, hour) || (plain && begin + hours(hour + 1) <= start)) continue;
     for (unsigned minute = 0; minute < 60; ++minute) {
       if (!has(cron.minutes, minute)) continue;
       if (!plain) {
         add_moments(cron, zone, local_seconds(day) + hours(hour) + minutes(minute), moments);
-      } else if (const sys_seconds moment = begin + hours(hour) + minutes(minute); moment > after) {
+      } else if (const sys_seconds moment = begin + hours(hour) + minutes(minute); moment > start) {
         return moment;
       }
     }
   }
   std::sort(moments.begin(), moments.end());
-  const auto found = std::upper_bound(moments.begin(), moments.end(), after);
-  return found == moments.end() ? after : *found;
+  const auto found = std::upper_bound(moments.begin(), moments.end(), start);
+  return found == moments.end() ? start : *found;
 }
 
 }  // namespace
@@ -280,13 +280,13 @@ Result<std::uint64_t> next_time(const Cron& cron, const std::string& zone, std::
   MJ_TRY(found, find_zone(zone));
   if (after_ms > kLastMs) return std::uint64_t{0};
   try {
-    const auto after = std::chrono::floor<std::chrono::seconds>(sys_seconds() + milliseconds(after_ms));
+    const auto start = std::chrono::floor<std::chrono::seconds>(sys_seconds() + milliseconds(after_ms));
     // Start one day earlier: if a clock goes back over midnight, the previous local day has not ended yet.
-    local_days day = date::floor<date::days>(found->to_local(after)) - date::days(1);
+    local_days day = date::floor<date::days>(found->to_local(start)) - date::days(1);
     for (int i = 0; i < kMaxDays; ++i, day += date::days(1)) {
       if (!is_day(cron, day)) continue;
-      const sys_seconds moment = first_of_day(cron, *found, day, after);
-      if (moment > after) return static_cast<std::uint64_t>(milliseconds(moment.time_since_epoch()).count());
+      const sys_seconds moment = first_time_of_day(cron, *found, day, start);
+      if (moment > start) return static_cast<std::uint64_t>(milliseconds(moment.time_since_epoch()).count());
     }
     return std::uint64_t{0};
   } catch (const std::exception& error) {
@@ -318,7 +318,7 @@ constexpr std::size_t kMaxTimes = 6;  // number of times that are listed individ
 
 std::string two_digits(unsigned value) { return (value < 10 ? "0" : "") + std::to_string(value); }
 
-std::vector<unsigned> values_of(std::uint64_t bits) {
+std::vector<unsigned> list_values(std::uint64_t bits) {
   std::vector<unsigned> values;
   for (; bits != 0; bits &= bits - 1) values.push_back(static_cast<unsigned>(std::countr_zero(bits)));
   return values;
@@ -327,14 +327,14 @@ std::vector<unsigned> values_of(std::uint64_t bits) {
 // Formats values as "1, 3 to 5". Three or more consecutive values form a range.
 template <class Name>
 std::string ranges(std::uint64_t bits, Name name) {
-  const auto values = values_of(bits);
+  const auto values = list_values(bits);
   std::string out;
   for (std::size_t i = 0; i < values.size();) {
-    std::size_t last = i;
-    while (last + 1 < values.size() && values[last + 1] == values[last] + 1) ++last;
-    if (last == i + 1) last = i;
-    out += (out.empty() ? "" : ", ") + name(values[i]) + (last > i ? " to " + name(values[last]) : "");
-    i = last + 1;
+    std::size_t range_end = i;
+    while (range_end + 1 < values.size() && values[range_end + 1] == values[range_end] + 1) ++range_end;
+    if (range_end == i + 1) range_end = i;
+    out += (out.empty() ? "" : ", ") + name(values[i]) + (range_end > i ? " to " + name(values[range_end]) : "");
+    i = range_end + 1;
   }
   return out;
 }
@@ -343,8 +343,8 @@ std::string numbers(std::uint64_t bits) {
 }
 
 // Returns n if the bits are 0, n, 2n, ... below `end` and n divides `end`; otherwise 0.
-unsigned step_of(std::uint64_t bits, unsigned end) {
-  const auto values = values_of(bits);
+unsigned find_step(std::uint64_t bits, unsigned end) {
+  const auto values = list_values(bits);
   if (values.size() < 2 || values[0] != 0) return 0;
   const unsigned step = values[1];
   if (end % step != 0 || values.size() != end / step) return 0;
@@ -355,9 +355,9 @@ unsigned step_of(std::uint64_t bits, unsigned end) {
 }
 
 std::string times(const Cron& cron) {
-  const auto at_hours = values_of(cron.hours);
-  const auto at_minutes = values_of(cron.minutes);
-  const unsigned step = step_of(cron.minutes, 60);
+  const auto at_hours = list_values(cron.hours);
+  const auto at_minutes = list_values(cron.minutes);
+  const unsigned step = find_step(cron.minutes, 60);
   const bool all_hours = at_hours.size() == 24;
   if (step != 0 && (all_hours || at_hours.size() * at_minutes.size() > kMaxTimes)) {
     const std::string often = step == 1 ? "every minute" : "every " + std::to_string(step) + " minutes";
@@ -365,7 +365,7 @@ std::string times(const Cron& cron) {
   }
   if (all_hours) return "at minute " + numbers(cron.minutes) + " of every hour";
   if (at_hours.size() * at_minutes.size() > kMaxTimes) {
-    const unsigned every = step_of(cron.hours, 24);
+    const unsigned every = find_step(cron.hours, 24);
     return "at minute " + numbers(cron.minutes) +
            (every == 0 ? " of hour " + numbers(cron.hours) : " of every " + std::to_string(every) + " hours");
   }

@@ -17,11 +17,11 @@ namespace {
 constexpr std::size_t kMaxDepth = 64;
 constexpr std::size_t kNowhere = std::string_view::npos;
 
-std::string place(std::string_view text, std::size_t offset) {
-  const std::string_view before = text.substr(0, std::min(offset, text.size()));
-  const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-  const std::size_t line_start = before.rfind('\n') == kNowhere ? 0 : before.rfind('\n') + 1;
-  return "line " + std::to_string(line) + " column " + std::to_string(before.size() - line_start + 1);
+std::string describe_position(std::string_view text, std::size_t offset) {
+  const std::string_view preceding = text.substr(0, std::min(offset, text.size()));
+  const auto line = std::count(preceding.begin(), preceding.end(), '\n') + 1;
+  const std::size_t line_start = preceding.rfind('\n') == kNowhere ? 0 : preceding.rfind('\n') + 1;
+  return "line " + std::to_string(line) + " column " + std::to_string(preceding.size() - line_start + 1);
 }
 
 // Returns the offset after the string that begins at `quote`.
@@ -32,7 +32,7 @@ std::size_t skip_string(std::string_view text, std::size_t quote) {
 }
 
 // Returns the offset at which brackets nest deeper than `max` levels, or kNowhere.
-std::size_t too_deep_at(std::string_view text, std::size_t max) {
+std::size_t find_too_deep(std::string_view text, std::size_t max) {
   std::size_t depth = 0;
   for (std::size_t i = 0; i < text.size();) {
     if (text[i] == '"') {
@@ -62,7 +62,7 @@ std::size_t most_values(std::string_view text) {
 }
 
 // Returns the offset of the n-th key (from 1) of a valid JSON text. A key is a string that a colon follows.
-std::size_t key_at(std::string_view text, std::size_t n) {
+std::size_t find_key(std::string_view text, std::size_t n) {
   for (std::size_t i = 0; i < text.size();) {
     if (text[i] != '"') {
       ++i;
@@ -114,16 +114,16 @@ class DuplicateKeys final : public nlohmann::json_sax<nlohmann::json> {
 
 // Removes the text that the parser has read from its message, because that text may be long: "... syntax error while
 // parsing value - invalid literal; last read: '...'".
-std::string reason_of(std::string_view what) {
-  if (const auto read = what.find("; last read"); read != kNowhere) {
-    const auto expected = what.rfind("; expected ");
-    const std::string tail(expected != kNowhere && expected > read ? what.substr(expected) : "");
-    what = what.substr(0, read);
-    const auto dash = what.find(" - ");
-    return std::string(dash == kNowhere ? what : what.substr(dash + 3)) + tail;
+std::string extract_reason(std::string_view message) {
+  if (const auto read = message.find("; last read"); read != kNowhere) {
+    const auto expected = message.rfind("; expected ");
+    const std::string tail(expected != kNowhere && expected > read ? message.substr(expected) : "");
+    message = message.substr(0, read);
+    const auto dash = message.find(" - ");
+    return std::string(dash == kNowhere ? message : message.substr(dash + 3)) + tail;
   }
-  const auto dash = what.find(" - ");
-  return std::string(dash == kNowhere ? std::string_view("cannot be read") : what.substr(dash + 3));
+  const auto dash = message.find(" - ");
+  return std::string(dash == kNowhere ? std::string_view("cannot be read") : message.substr(dash + 3));
 }
 
 }  // namespace
@@ -133,19 +133,19 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
     return fail(Code::too_large, "JSON of " + std::to_string(text.size()) + " bytes is over the limit of " +
                                      std::to_string(max_bytes) + " bytes");
   }
-  const bool few = max_values == SIZE_MAX || most_values(text) <= max_values;
+  const bool has_allowed_count = max_values == SIZE_MAX || most_values(text) <= max_values;
   try {
     nlohmann::json parsed;
-    if (few && read_json_text(text, kMaxDepth, parsed)) return parsed;
+    if (has_allowed_count && read_json_text(text, kMaxDepth, parsed)) return parsed;
   } catch (const std::bad_alloc&) {
     return fail(Code::too_large, "JSON needs more memory than there is");
   }
   // The fast reader rejected the text. The code below finds the reason, or parses input that only the library supports.
-  if (const std::size_t deep = too_deep_at(text, kMaxDepth); deep != kNowhere) {
+  if (const std::size_t deep = find_too_deep(text, kMaxDepth); deep != kNowhere) {
     return fail(Code::invalid,
-                "JSON nests deeper than " + std::to_string(kMaxDepth) + " levels at " + place(text, deep));
+                "JSON nests deeper than " + std::to_string(kMaxDepth) + " levels at " + describe_position(text, deep));
   }
-  if (!few) {
+  if (!has_allowed_count) {
     return fail(Code::too_large, "JSON has more than the " + std::to_string(max_values) + " values that are allowed");
   }
   if (text.empty()) return fail(Code::invalid, "not JSON at line 1 column 1: it is empty");
@@ -154,13 +154,13 @@ Result<nlohmann::json> parse_json(std::string_view text, std::size_t max_bytes, 
     DuplicateKeys keys;
     (void)nlohmann::json::sax_parse(text, &keys);  // returns false for a duplicate key
     if (keys.first() != 0) {
-      return fail(Code::invalid,
-                  "JSON has the same key twice in one object at " + place(text, key_at(text, keys.first())));
+      return fail(Code::invalid, "JSON has the same key twice in one object at " +
+                                     describe_position(text, find_key(text, keys.first())));
     }
     return parsed;
   } catch (const nlohmann::json::parse_error& error) {
-    return fail(Code::invalid,
-                "not JSON at " + place(text, error.byte == 0 ? 0 : error.byte - 1) + ": " + reason_of(error.what()));
+    return fail(Code::invalid, "not JSON at " + describe_position(text, error.byte == 0 ? 0 : error.byte - 1) + ": " +
+                                   extract_reason(error.what()));
   } catch (const nlohmann::json::exception&) {
     return fail(Code::invalid, "JSON has a number out of range");
   } catch (const std::bad_alloc&) {
@@ -205,7 +205,7 @@ Result<nlohmann::json> parse_exact_json(std::string_view text, std::size_t max_b
   return std::move(parsed);
 }
 
-bool nests_deeper_than(std::string_view text, std::size_t levels) { return too_deep_at(text, levels) != kNowhere; }
+bool nests_deeper_than(std::string_view text, std::size_t levels) { return find_too_deep(text, levels) != kNowhere; }
 
 bool is_json(std::string_view text) {
   return !nests_deeper_than(text, kMaxDepth) && nlohmann::json::accept(text.begin(), text.end());

@@ -14,9 +14,9 @@ using nlohmann::json;
 class JsonReader {
  public:
   JsonReader(std::string_view text, std::size_t max_depth)
-      : at_(text.data()), end_(at_ + text.size()), levels_(max_depth) {}
+      : at_(text.data()), end_(at_ + text.size()), remaining_levels_(max_depth) {}
 
-  bool whole(json& out) {
+  bool read_document(json& out) {
     skip_blanks();
     if (!value(out)) return false;
     skip_blanks();
@@ -27,21 +27,21 @@ class JsonReader {
   void skip_blanks() {
     while (at_ != end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
   }
-  bool take(char c) {
+  bool skip(char c) {
     if (at_ == end_ || *at_ != c) return false;
     ++at_;
     return true;
   }
-  bool take(std::string_view word) {
-    if (!std::string_view(at_, static_cast<std::size_t>(end_ - at_)).starts_with(word)) return false;
-    at_ += word.size();
+  bool skip(std::string_view literal) {
+    if (!std::string_view(at_, static_cast<std::size_t>(end_ - at_)).starts_with(literal)) return false;
+    at_ += literal.size();
     return true;
   }
   bool is_digit() const { return at_ != end_ && *at_ >= '0' && *at_ <= '9'; }
-  bool take_digits() {
-    const char* const from = at_;
+  bool skip_digits() {
+    const char* const start = at_;
     while (is_digit()) ++at_;
-    return at_ != from;
+    return at_ != start;
   }
 
   bool value(json& out) {
@@ -56,13 +56,13 @@ class JsonReader {
         return string(out.get_ref<std::string&>());
       case 't':
         out = true;
-        return take("true");
+        return skip("true");
       case 'f':
         out = false;
-        return take("false");
+        return skip("false");
       case 'n':
         out = nullptr;
-        return take("null");
+        return skip("null");
       default:
         return number(out);
     }
@@ -75,7 +75,7 @@ class JsonReader {
       std::string key;
       if (!string(key)) return false;
       skip_blanks();
-      if (!take(':')) return false;
+      if (!skip(':')) return false;
       skip_blanks();
       const auto [member, is_new] = members.try_emplace(std::move(key));
       return is_new && value(member->second);
@@ -90,30 +90,30 @@ class JsonReader {
 
   template <class Item>
   bool list(char closing, Item item) {
-    if (levels_-- == 0) return false;
+    if (remaining_levels_-- == 0) return false;
     ++at_;
     skip_blanks();
-    bool more = !take(closing);
-    while (more) {
+    bool has_next = !skip(closing);
+    while (has_next) {
       if (!item()) return false;
       skip_blanks();
-      more = take(',');
+      has_next = skip(',');
       skip_blanks();
-      if (!more && !take(closing)) return false;
+      if (!has_next && !skip(closing)) return false;
     }
-    ++levels_;
+    ++remaining_levels_;
     return true;
   }
 
   // REQUIRES: the whole text is UTF-8, which read_json_text() has checked.
   bool string(std::string& out) {
-    if (!take('"')) return false;
+    if (!skip('"')) return false;
     for (;;) {
-      const char* const from = at_;
+      const char* const start = at_;
       while (at_ != end_ && static_cast<unsigned char>(*at_) >= ' ' && *at_ != '"' && *at_ != '\\') ++at_;
-      out.append(from, at_);
-      if (take('"')) return true;
-      if (!take('\\') || at_ == end_ || !escape(*at_++, out)) return false;
+      out.append(start, at_);
+      if (skip('"')) return true;
+      if (!skip('\\') || at_ == end_ || !escape(*at_++, out)) return false;
     }
   }
 
@@ -140,7 +140,7 @@ class JsonReader {
     unsigned code = 0, low = 0;
     if (!four_digits(code) || (code >= 0xDC00 && code <= 0xDFFF)) return false;
     if (code >= 0xD800 && code <= 0xDBFF) {
-      if (!take("\\u") || !four_digits(low) || low < 0xDC00 || low > 0xDFFF) return false;
+      if (!skip("\\u") || !four_digits(low) || low < 0xDC00 || low > 0xDFFF) return false;
       code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     }
     const auto tail = [&](unsigned shift) { return static_cast<char>(0x80 | ((code >> shift) & 0x3F)); };
@@ -157,40 +157,40 @@ class JsonReader {
   }
 
   template <class Number>
-  bool number_from(const char* from, json& out) {
+  bool read_number(const char* start, json& out) {
     Number number{};
-    const auto [end, error] = std::from_chars(from, at_, number);
+    const auto [end, error] = std::from_chars(start, at_, number);
     out = number;
     return error == std::errc() && end == at_;
   }
 
   bool number(json& out) {
-    const char* const from = at_;
-    const bool negative = take('-');
-    if (!take('0') && !take_digits()) return false;
-    bool whole = true;
-    if (take('.')) {
-      whole = false;
-      if (!take_digits()) return false;
+    const char* const start = at_;
+    const bool negative = skip('-');
+    if (!skip('0') && !skip_digits()) return false;
+    bool is_integer = true;
+    if (skip('.')) {
+      is_integer = false;
+      if (!skip_digits()) return false;
     }
-    if (take('e') || take('E')) {
-      whole = false;
-      if (!take('+')) take('-');
-      if (!take_digits()) return false;
+    if (skip('e') || skip('E')) {
+      is_integer = false;
+      if (!skip('+')) skip('-');
+      if (!skip_digits()) return false;
     }
-    if (!whole) return number_from<double>(from, out);
-    return negative ? number_from<std::int64_t>(from, out) : number_from<std::uint64_t>(from, out);
+    if (!is_integer) return read_number<double>(start, out);
+    return negative ? read_number<std::int64_t>(start, out) : read_number<std::uint64_t>(start, out);
   }
 
   const char* at_;
   const char* const end_;
-  std::size_t levels_;  // number of levels that may still be opened
+  std::size_t remaining_levels_;  // number of levels that may still be opened
 };
 
 }  // namespace
 
 bool read_json_text(std::string_view text, std::size_t max_depth, nlohmann::json& out) {
-  return is_utf8(text) && JsonReader(text, max_depth).whole(out);
+  return is_utf8(text) && JsonReader(text, max_depth).read_document(out);
 }
 
 }  // namespace mycojobs

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMaxPairs = 4'000'000;
 
-std::vector<std::string_view> lines_of(std::string_view text) {
+std::vector<std::string_view> split_lines(std::string_view text) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {
     const auto end = text.find('\n');
@@ -49,7 +49,7 @@ void differ(const Lines& a, const Lines& b, std::vector<DiffLine>& out) {
 }  // namespace
 
 std::vector<DiffLine> line_diff(std::string_view before, std::string_view after) {
-  Lines a = lines_of(before), b = lines_of(after);
+  Lines a = split_lines(before), b = split_lines(after);
   std::size_t begin = 0, end = 0;
   while (begin < std::min(a.size(), b.size()) && a[begin] == b[begin]) ++begin;
   while (end < std::min(a.size(), b.size()) - begin && a[a.size() - 1 - end] == b[b.size() - 1 - end]) ++end;
@@ -64,17 +64,17 @@ std::vector<DiffLine> line_diff(std::string_view before, std::string_view after)
 }
 
 std::string show_diff(const std::vector<DiffLine>& lines, std::size_t around) {
-  std::vector<bool> kept(lines.size());
+  std::vector<bool> is_shown(lines.size());
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].sign == ' ') continue;
-    for (std::size_t j = i - std::min(i, around); j <= std::min(i + around, lines.size() - 1); ++j) kept[j] = true;
+    for (std::size_t j = i - std::min(i, around); j <= std::min(i + around, lines.size() - 1); ++j) is_shown[j] = true;
   }
   std::string out;
   bool skipped = false;
   for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (kept[i] && skipped) out += "...\n";
-    skipped = !kept[i];
-    if (kept[i]) out += std::string(1, lines[i].sign) + ' ' + std::string(lines[i].text) + '\n';
+    if (is_shown[i] && skipped) out += "...\n";
+    skipped = !is_shown[i];
+    if (is_shown[i]) out += std::string(1, lines[i].sign) + ' ' + std::string(lines[i].text) + '\n';
   }
   if (!out.empty() && skipped) out += "...\n";
   return out;

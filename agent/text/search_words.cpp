@@ -38,7 +38,7 @@ class Splitter {
  public:
   explicit Splitter(std::set<std::string>& words) : words_(words) {}
 
-  void take(utf8proc_int32_t point) {
+  void add_character(utf8proc_int32_t point) {
     if (!belongs_to_word(point)) return end_word();
     if (is_standalone(point)) end_word();
     std::array<utf8proc_uint8_t, 4> bytes{};
@@ -59,13 +59,13 @@ class Splitter {
 void split(std::string_view text, std::set<std::string>& words) {
   Splitter splitter(words);
   const auto* at = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
-  auto left = static_cast<utf8proc_ssize_t>(text.size());
-  while (left > 0) {
+  auto remaining = static_cast<utf8proc_ssize_t>(text.size());
+  while (remaining > 0) {
     utf8proc_int32_t point = 0;
-    const utf8proc_ssize_t size = utf8proc_iterate(at, left, &point);
-    splitter.take(size > 0 ? point : ' ');
+    const utf8proc_ssize_t size = utf8proc_iterate(at, remaining, &point);
+    splitter.add_character(size > 0 ? point : ' ');
     at += size > 0 ? size : 1;
-    left -= size > 0 ? size : 1;
+    remaining -= size > 0 ? size : 1;
   }
   splitter.end_word();
 }

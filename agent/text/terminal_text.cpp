@@ -13,7 +13,7 @@ struct Character {
   utf8proc_int32_t point = -1;  // -1: a byte that belongs to no character
 };
 
-Character character_at(std::string_view text) {
+Character read_character(std::string_view text) {
   utf8proc_int32_t point = 0;
   const auto length = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                                        static_cast<utf8proc_ssize_t>(text.size()), &point);
@@ -39,13 +39,13 @@ std::size_t colour_code(std::string_view text) {
   return end != std::string_view::npos && text[end] == 'm' ? end + 1 : 0;
 }
 
-std::string shown_of(std::string_view text, bool colours) {
+std::string make_printable(std::string_view text, bool colours) {
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
     std::size_t taken = colours ? colour_code(text) : 0;
     if (taken == 0) {
-      const Character next = character_at(text);
+      const Character next = read_character(text);
       taken = next.bytes;
       if (!is_shown(next.point)) {
         out += '?';
@@ -86,21 +86,21 @@ std::string line_ends(std::string_view text) {
 
 }  // namespace
 
-std::string printable(std::string_view text) { return shown_of(text, false); }
+std::string printable(std::string_view text) { return make_printable(text, false); }
 
-std::string printable_with_colours(std::string_view text) { return shown_of(text, true); }
+std::string printable_with_colours(std::string_view text) { return make_printable(text, true); }
 
 std::string ScreenText::take(std::string_view bytes) {
-  held_ += bytes;
-  const std::size_t keep = unfinished(held_);
-  std::string out = printable(line_ends(std::string_view(held_).substr(0, held_.size() - keep)));
-  held_.erase(0, held_.size() - keep);
+  incomplete_ += bytes;
+  const std::size_t incomplete_size = unfinished(incomplete_);
+  std::string out = printable(line_ends(std::string_view(incomplete_).substr(0, incomplete_.size() - incomplete_size)));
+  incomplete_.erase(0, incomplete_.size() - incomplete_size);
   return out;
 }
 
 std::string ScreenText::rest() {
-  std::string out = printable(line_ends(held_));
-  held_.clear();
+  std::string out = printable(line_ends(incomplete_));
+  incomplete_.clear();
   return out;
 }
 
@@ -119,7 +119,7 @@ std::size_t columns(std::string_view text) {
     if (text.front() == '\033') {
       taken = std::min(text.find('m'), text.size() - 1) + 1;
     } else {
-      const Character character = character_at(text);
+      const Character character = read_character(text);
       taken = character.bytes;
       sum += character.columns;
     }
@@ -156,11 +156,11 @@ std::string shortened(std::string_view text, std::size_t max_columns, std::strin
   // A letter with thousands of combining marks has one column, so the number of bytes is bounded, too.
   const std::size_t max_bytes = 8 * max_columns;
   if (text.size() <= max_bytes && columns(text) <= max_columns) return std::string(text);
-  const std::size_t room = max_columns - std::min(max_columns, columns(more));
+  const std::size_t available_columns = max_columns - std::min(max_columns, columns(more));
   std::size_t used = 0, end = 0;
   while (end < text.size() && end < max_bytes) {
-    const Character next = character_at(text.substr(end));
-    if (used + next.columns > room) break;
+    const Character next = read_character(text.substr(end));
+    if (used + next.columns > available_columns) break;
     used += next.columns;
     end += next.bytes;
   }
@@ -170,14 +170,14 @@ std::string shortened(std::string_view text, std::size_t max_columns, std::strin
 std::string shorten_message(std::string_view text, std::size_t max_columns, std::string_view more) {
   std::string out = shortened(text, max_columns, more);
   if (out == text) return out;
-  std::size_t kept = out.size() - std::min(out.size(), more.size());  // bytes of `text` that are in `out`
+  std::size_t kept_bytes = out.size() - std::min(out.size(), more.size());  // bytes of `text` that are in `out`
   for (std::size_t begin = text.find('`'); begin != std::string_view::npos;) {
     const std::size_t end = text.find('`', begin + 1);
     if (end == std::string_view::npos) break;
-    if (end >= kept) {
-      if (begin < kept) {  // the command is cut in two: remove it from here
+    if (end >= kept_bytes) {
+      if (begin < kept_bytes) {  // the command is cut in two: remove it from here
         out = std::string(text.substr(0, begin)) + std::string(more);
-        kept = begin;
+        kept_bytes = begin;
       }
       out += ' ' + std::string(text.substr(begin, end + 1 - begin));
     }

@@ -21,7 +21,7 @@ class ScreenText {
   std::string rest();  // ends the text
 
  private:
-  std::string held_;  // an incomplete character or line end
+  std::string incomplete_;  // an incomplete character or line end
 };
 
 // Returns the number of columns on a terminal: wide characters take two, combining marks and colour codes none.

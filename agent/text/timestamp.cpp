@@ -12,23 +12,23 @@ namespace mycojobs {
 Result<std::uint64_t> parse_time_ms(std::string_view text) {
   static constexpr const char* kForms[] = {"%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M",
                                            "%Y-%m-%d %H:%M"};
-  const std::string written(text);
+  const std::string copy(text);
   for (const char* form : kForms) {
-    std::tm parts{};
-    const char* rest = ::strptime(written.c_str(), form, &parts);
-    if (rest == nullptr) continue;
-    const std::tm asked = parts;
+    std::tm fields{};
+    const char* end = ::strptime(copy.c_str(), form, &fields);
+    if (end == nullptr) continue;
+    const std::tm original = fields;
     std::time_t seconds = 0;
-    if (*rest == '\0') {
-      parts.tm_isdst = -1;
-      seconds = std::mktime(&parts);
+    if (*end == '\0') {
+      fields.tm_isdst = -1;
+      seconds = std::mktime(&fields);
     } else {
       std::tm zone{};
-      rest = ::strptime(rest, "%z", &zone);  // Z, +02:00, +0200
-      if (rest == nullptr || *rest != '\0') continue;
-      seconds = ::timegm(&parts) - zone.tm_gmtoff;
+      end = ::strptime(end, "%z", &zone);  // Z, +02:00, +0200
+      if (end == nullptr || *end != '\0') continue;
+      seconds = ::timegm(&fields) - zone.tm_gmtoff;
     }
-    if (parts.tm_mday != asked.tm_mday || parts.tm_mon != asked.tm_mon || seconds < 0) {
+    if (fields.tm_mday != original.tm_mday || fields.tm_mon != original.tm_mon || seconds < 0) {
       return fail(Code::invalid, excerpt(text) + " is not a day of the calendar");
     }
     return static_cast<std::uint64_t>(seconds) * 1000;

@@ -35,8 +35,8 @@ bool is_plain_number(std::string_view text) {
   };
   if (text.starts_with('-')) text.remove_prefix(1);
   const bool zero = text.starts_with('0');
-  const std::size_t whole = digits();
-  if (whole == 0 || (zero && whole > 1)) return false;
+  const std::size_t integer_digits = digits();
+  if (integer_digits == 0 || (zero && integer_digits > 1)) return false;
   if (text.starts_with('.')) {
     text.remove_prefix(1);
     if (digits() == 0) return false;
@@ -70,7 +70,7 @@ std::string tab_near(std::string_view text, int broken) {
   return "";
 }
 
-std::string place_of(const YAML::Mark& mark) {
+std::string describe_position(const YAML::Mark& mark) {
   return "line " + std::to_string(mark.line + 1) + ", column " + std::to_string(mark.column + 1) + ": ";
 }
 
@@ -81,7 +81,7 @@ struct RejectedYaml {
 
 class YamlToJsonBuilder : public YAML::EventHandler {
  public:
-  explicit YamlToJsonBuilder(YamlText& places) : positions_(places) {}
+  explicit YamlToJsonBuilder(YamlText& positions) : positions_(positions) {}
   json take() { return std::move(root_); }
   bool ended_quoted() const { return ended_quoted_; }  // the last text was quoted or a block scalar
 
@@ -91,7 +91,7 @@ class YamlToJsonBuilder : public YAML::EventHandler {
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     refuse_anchor(mark, anchor);
-    put(mark, nullptr, "");
+    add_value(mark, nullptr, "");
   }
   void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
     refuse(mark, "aliases (*name) are not supported: repeat the value");
@@ -104,8 +104,8 @@ class YamlToJsonBuilder : public YAML::EventHandler {
     ended_quoted_ = tag == "!";
     if (wants_key()) return key(mark, value);
     json read = tag == "!" ? json(value) : plain_value(value);
-    if ((read.is_number() || read.is_boolean()) && dump_json(read) != value) keep_spelling(mark, value);
-    put(mark, std::move(read), value);
+    if ((read.is_number() || read.is_boolean()) && dump_json(read) != value) record_spelling(mark, value);
+    add_value(mark, std::move(read), value);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                        YAML::EmitterStyle::value) override {
@@ -126,8 +126,8 @@ class YamlToJsonBuilder : public YAML::EventHandler {
     bool has_key = false;
   };
 
-  [[noreturn]] static void refuse(const YAML::Mark& mark, const std::string& why) {
-    throw RejectedYaml{place_of(mark) + why};
+  [[noreturn]] static void refuse(const YAML::Mark& mark, const std::string& reason) {
+    throw RejectedYaml{describe_position(mark) + reason};
   }
   static void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) {
     if (anchor != 0) refuse(mark, "anchors (&name) are not supported: repeat the value where it is used");
@@ -146,14 +146,14 @@ class YamlToJsonBuilder : public YAML::EventHandler {
     if (path_bytes() > kMaxValuePathBytes)
       refuse(mark, "the path of this value is longer than " + std::to_string(kMaxValuePathBytes) +
                        " bytes: use shorter keys");
-    keep_place(mark);
+    record_position(mark);
   }
 
   // Positions are used only in messages, so they are omitted for a text with very many long paths.
-  void keep_place(const YAML::Mark& mark) {
-    if ((place_bytes_ += path_bytes()) <= kMaxAllPathsBytes) positions_.places.emplace(path(), position(mark));
+  void record_position(const YAML::Mark& mark) {
+    if ((place_bytes_ += path_bytes()) <= kMaxAllPathsBytes) positions_.positions.emplace(path(), position(mark));
   }
-  void keep_spelling(const YAML::Mark& mark, const std::string& value) {
+  void record_spelling(const YAML::Mark& mark, const std::string& value) {
     if ((spelling_bytes_ += path_bytes() + value.size()) > kMaxAllPathsBytes)
       refuse(mark, "numbers with a spelling of their own (1.50, 1e3) have paths of more than " +
                        std::to_string(kMaxAllPathsBytes) + " bytes together: use shorter keys, or quotes");
@@ -172,12 +172,12 @@ class YamlToJsonBuilder : public YAML::EventHandler {
     return level.path.empty() ? level.key : level.path + '.' + level.key;
   }
 
-  json* put(const YAML::Mark& mark, json value, const std::string& text) {
+  json* add_value(const YAML::Mark& mark, json value, const std::string& text) {
     if (wants_key()) {
       key(mark, text);
       return nullptr;
     }
-    keep_place(mark);
+    record_position(mark);
     if (open_.empty()) {
       root_ = std::move(value);
       return &root_;
@@ -199,7 +199,7 @@ class YamlToJsonBuilder : public YAML::EventHandler {
     if (open_.size() >= kMaxNesting) refuse(mark, "nests deeper than " + std::to_string(kMaxNesting) + " levels");
     std::string at = path();
     // While an item of a list is open, no other item is added to the list, so pointers to the item remain valid.
-    json* value = put(mark, std::move(empty), "");
+    json* value = add_value(mark, std::move(empty), "");
     open_.push_back({value, std::move(at), {}, false});
   }
 
@@ -236,7 +236,7 @@ void check_last_quote(std::string_view text) {
 
 }  // namespace
 
-Result<json> yaml_to_json(std::string_view text, std::size_t max_bytes, YamlText& places) {
+Result<json> yaml_to_json(std::string_view text, std::size_t max_bytes, YamlText& positions) {
   if (text.size() > max_bytes) {
     return fail(Code::too_large, "YAML of " + std::to_string(text.size()) + " bytes is over the limit of " +
                                      std::to_string(max_bytes) + " bytes");
@@ -244,12 +244,12 @@ Result<json> yaml_to_json(std::string_view text, std::size_t max_bytes, YamlText
   if (!is_utf8(text) || text.find('\0') != std::string_view::npos) {
     return fail(Code::invalid, "is not text in UTF-8: save it as UTF-8");
   }
-  places = {};
+  positions = {};
   MJ_TRY(readable, scan_yaml(text));
   try {
     std::istringstream in{std::string(text.substr(0, readable))};
     YAML::Parser parser(in);
-    YamlToJsonBuilder builder(places);
+    YamlToJsonBuilder builder(positions);
     if (!parser.HandleNextDocument(builder)) return fail(Code::invalid, "line 1, column 1: is empty");
     (void)parser.HandleNextDocument(builder);  // rejects a second document at its beginning
     if (builder.ended_quoted()) check_last_quote(text);
@@ -258,7 +258,7 @@ Result<json> yaml_to_json(std::string_view text, std::size_t max_bytes, YamlText
   } catch (const RejectedYaml& refused) {
     return fail(Code::invalid, refused.message);
   } catch (const YAML::Exception& error) {
-    return fail(Code::invalid, place_of(error.mark) + error.msg + tab_near(text, error.mark.line));
+    return fail(Code::invalid, describe_position(error.mark) + error.msg + tab_near(text, error.mark.line));
   } catch (const std::bad_alloc&) {
     return fail(Code::too_large, "YAML needs more memory than there is");
   }

@@ -22,7 +22,7 @@ class YamlScanner {
     while (!stopped_ && !error_) {
       skip_to_token();
       end_blocks();
-      if (keys_.empty()) held_ = 0;
+      if (keys_.empty()) unconfirmed_ = 0;
       if (at_ >= text_.size()) break;
       scan_token();
     }
@@ -75,15 +75,15 @@ class YamlScanner {
   }
 
   void stop() { stopped_ = true; }
-  void refuse(const std::string& why) {
+  void refuse(const std::string& reason) {
     error_ = Error{Code::invalid,
-                   "line " + std::to_string(line_ + 1) + ", column " + std::to_string(column() + 1) + ": " + why};
+                   "line " + std::to_string(line_ + 1) + ", column " + std::to_string(column() + 1) + ": " + reason};
   }
 
   void count_node() {
     if (++nodes_ > bounds_.max_nodes) refuse("more than " + std::to_string(bounds_.max_nodes) + " keys and values");
-    if (++held_ > bounds_.max_held) {
-      refuse("more than " + std::to_string(bounds_.max_held) +
+    if (++unconfirmed_ > bounds_.max_unconfirmed) {
+      refuse("more than " + std::to_string(bounds_.max_unconfirmed) +
              " keys and values in one line, or in one list or map in brackets: write one key or value per line");
     }
     item_is_empty_ = false;
@@ -91,26 +91,26 @@ class YamlScanner {
 
   // Simple keys and blocks.
   bool has_active_key() const { return !keys_.empty() && keys_.back().flow_level == flows_.size(); }
-  Block* block_of(const SimpleKey& key) {
+  Block* find_block(const SimpleKey& key) {
     const auto found = std::find_if(blocks_.rbegin(), blocks_.rend(),
                                     [&](const Block& each) { return key.block != 0 && each.id == key.block; });
     return found == blocks_.rend() ? nullptr : &*found;
   }
-  void settle(const SimpleKey& key, bool valid) {
-    if (Block* block = block_of(key)) (valid ? block->confirmed : block->refuted) = true;
+  void resolve_key(const SimpleKey& key, bool valid) {
+    if (Block* block = find_block(key)) (valid ? block->confirmed : block->refuted) = true;
   }
   void refute_key() {
     if (!has_active_key()) return;
     const SimpleKey key = keys_.back();
     keys_.pop_back();
-    settle(key, false);
+    resolve_key(key, false);
   }
   bool confirm_key() {
     if (!has_active_key()) return false;
     const SimpleKey key = keys_.back();
     keys_.pop_back();
     const bool valid = line_ == key.line && at_ - key.at <= kMaxSimpleKeyBytes;
-    settle(key, valid);
+    resolve_key(key, valid);
     return valid;
   }
   void begin_key() {
@@ -125,9 +125,10 @@ class YamlScanner {
 
   bool begin_block(BlockKind kind) {
     if (in_flow()) return false;
-    const Block& last = blocks_.back();
-    const bool deeper = column() > last.column;
-    const bool list_in_map = column() == last.column && kind == BlockKind::sequence && last.kind == BlockKind::map;
+    const Block& innermost = blocks_.back();
+    const bool deeper = column() > innermost.column;
+    const bool list_in_map =
+        column() == innermost.column && kind == BlockKind::sequence && innermost.kind == BlockKind::map;
     if (!deeper && !list_in_map) return false;
     blocks_.push_back({column(), kind, ++block_ids_});
     return true;
@@ -204,10 +205,10 @@ class YamlScanner {
   void scan_directive() {
     end_all_blocks();
     key_allowed_ = after_json_value_ = false;
-    const std::size_t from = at_;
+    const std::size_t start = at_;
     skip_line();
-    if (at_ - from <= bounds_.max_directive) return;
-    at_ = from;
+    if (at_ - start <= bounds_.max_directive) return;
+    at_ = start;
     refuse("a directive is longer than " + std::to_string(bounds_.max_directive) + " bytes");
   }
   void scan_document_mark() {
@@ -391,7 +392,7 @@ class YamlScanner {
   const std::string_view text_;
   const YamlBounds bounds_;
   std::size_t at_ = 0, line_start_ = 0, line_ = 0;
-  std::size_t nodes_ = 0, held_ = 0, block_ids_ = 0;
+  std::size_t nodes_ = 0, unconfirmed_ = 0, block_ids_ = 0;
   bool key_allowed_ = true;        // a simple key may begin here
   bool after_json_value_ = false;  // after a quoted scalar or a flow collection, a colon needs no blank
   bool item_is_empty_ = true;      // no token since the beginning of this item of a flow collection
@@ -406,8 +407,8 @@ class YamlScanner {
 
 Result<std::size_t> scan_yaml(std::string_view text, const YamlBounds& bounds) {
   if (const std::size_t end = text.find(YamlScanner::kEnd); end != std::string_view::npos) {
-    const auto before = text.substr(0, end);
-    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
+    const auto preceding = text.substr(0, end);
+    const auto line = std::count(preceding.begin(), preceding.end(), '\n') + 1;
     return fail(Code::invalid,
                 "line " + std::to_string(line) + ": has the control character U+0004, which ends a text");
   }

@@ -15,7 +15,7 @@ struct YamlBounds {
   std::size_t max_nesting = 64;     // nesting of flow collections
   std::size_t max_nodes = 500'000;  // keys, scalars and collections
   // Of these, in one line or one flow collection, because yaml-cpp may keep all of them.
-  std::size_t max_held = 100'000;
+  std::size_t max_unconfirmed = 100'000;
   std::size_t max_directive = 1024;  // bytes of a line that begins with %
 };
 

@@ -10,195 +10,201 @@ namespace mycojobs {
 namespace {
 
 template <class T>
-Result<void> begin_turns(std::optional<LoopThread<T>>& thread, T& of) {
+Result<void> start_loop_thread(std::optional<LoopThread<T>>& thread, T& loop) {
   if (thread && thread->started()) return {};
-  thread.emplace(of);
+  thread.emplace(loop);
   return thread->started();
 }
 
 }  // namespace
 
-Agent::Agent(Dependencies& parts, WorkerSettings settings)
+Agent::Agent(Dependencies& dependencies, WorkerSettings settings)
     : settings_(std::move(settings)),
-      clock_(parts.clock),
-      self_(std::move(parts.self)),
-      alive_(std::move(parts.alive)),
-      executors_(std::move(parts.executors)),
-      former_(std::make_unique<InstanceFiles>(settings_.state_dir, settings_.runner.id), settings_, self_) {
+      clock_(dependencies.clock),
+      self_(std::move(dependencies.self)),
+      instance_lock_(std::move(dependencies.instance_lock)),
+      executors_(std::move(dependencies.executors)),
+      previous_instances_(std::make_unique<InstanceFiles>(settings_.state_dir, settings_.runner.id), settings_, self_) {
   Runner& runner = settings_.runner;
   if (runner.topic.empty()) runner.topic = "runner" + std::to_string(runner.id);
   runner.version = kVersion;
   if (settings_.key) runner.pubkey = settings_.key->public_key();
   runner.slots = settings_.slots;
   runner.detail = kRunnerRunning;
-  std::vector<const Executor*> all;
-  for (const auto& executor : executors_) all.push_back(executor.get());
+  std::vector<const Executor*> executors;
+  for (const auto& executor : executors_) executors.push_back(executor.get());
   // The queues of the script types name the types that the runner executes.
-  for (const std::string& queue : queues_of(settings_, all, true)) {
+  for (const std::string& queue : list_runner_queues(settings_, executors, true)) {
     if (queue.starts_with("queue:")) runner.executors.push_back(queue.substr(6));
   }
 }
 
-Result<std::unique_ptr<Agent>> Agent::start(Dependencies parts, WorkerSettings settings) {
-  std::unique_ptr<Agent> agent(new Agent(parts, std::move(settings)));
-  MJ_CHECK(agent->open(parts));
+Result<std::unique_ptr<Agent>> Agent::start(Dependencies dependencies, WorkerSettings settings) {
+  std::unique_ptr<Agent> agent(new Agent(dependencies, std::move(settings)));
+  MJ_CHECK(agent->initialize(dependencies));
   return agent;
 }
 
-Result<Store*> Agent::connect(StoreFactory& stores) {
+Result<Store*> Agent::open_connection(StoreFactory& stores) {
   MJ_TRY(store, stores.open());
   return connections_.emplace_back(std::move(store)).get();
 }
 
-Result<void> Agent::open(Dependencies& parts) {
-  MJ_CHECK(make_sides(parts.stores));
-  MJ_CHECK(register_runner_everywhere(parts));
-  secrets_ = std::make_unique<SecretsWatch>(settings_.secrets, settings_.contexts, clock_);
+Result<void> Agent::initialize(Dependencies& dependencies) {
+  MJ_CHECK(create_shards(dependencies.stores));
+  MJ_CHECK(register_runner_everywhere(dependencies));
+  secrets_ = std::make_unique<SecretWatcher>(settings_.secrets, settings_.contexts, clock_);
   MJ_CHECK(secrets_->started());
   run_on_all_shards([](ServerShard& shard) -> Result<void> {
-    if (!shard.registrar->registered()) return {};
-    while (const std::uint64_t ms = shard.registrar->give_back()) shard.registrar->wait_until_due(ms);
+    if (!shard.registrar->is_registered()) return {};
+    while (const std::uint64_t ms = shard.registrar->release_previous_jobs()) shard.registrar->wait_until_due(ms);
     return {};
   });
 
-  make_run_loop(parts);
+  create_run_loop(dependencies);
   MJ_CHECK(run_loop_->started());
-  for (const auto& shard : shards_) MJ_CHECK(open(*shard, parts.stores));
-  MJ_TRY(sweeping_store, connect(parts.stores));
-  sweeper_ = std::make_unique<Sweeper>(*sweeping_store, clock_, health_, settings_);
-  return start_threads();  // last, since the threads use all parts
+  for (const auto& shard : shards_) MJ_CHECK(open_shard(*shard, dependencies.stores));
+  MJ_TRY(sweep_store, open_connection(dependencies.stores));
+  sweeper_ = std::make_unique<ArtifactSweepLoop>(*sweep_store, clock_, health_, settings_);
+  return start_threads();  // last, since the threads use all other members
 }
 
 // Calls the function for all servers in parallel, for the first server on this thread.
-std::vector<Result<void>> Agent::run_on_all_shards(const std::function<Result<void>(ServerShard&)>& what) {
-  std::vector<std::future<Result<void>>> others;
+std::vector<Result<void>> Agent::run_on_all_shards(const std::function<Result<void>(ServerShard&)>& operation) {
+  std::vector<std::future<Result<void>>> futures;
   for (std::size_t i = 1; i < shards_.size(); ++i)
-    others.push_back(run_in_parallel([&what, shard = shards_[i].get()] { return what(*shard); }));
-  std::vector<Result<void>> done{what(*shards_.front())};
-  for (auto& each : others) done.push_back(each.get());
-  return done;
+    futures.push_back(run_in_parallel([&operation, shard = shards_[i].get()] { return operation(*shard); }));
+  std::vector<Result<void>> results{operation(*shards_.front())};
+  for (auto& future : futures) results.push_back(future.get());
+  return results;
 }
 
-Result<void> Agent::register_runner_everywhere(Dependencies& parts) {
+Result<void> Agent::register_runner_everywhere(Dependencies& dependencies) {
   for (;;) {
-    const auto entered = run_on_all_shards([](ServerShard& shard) { return shard.registrar->enter(); });
-    for (const auto& each : entered) {
-      if (!each && each.error().code != Code::unavailable) return each;
+    const auto results = run_on_all_shards([](ServerShard& shard) { return shard.registrar->register_all(); });
+    for (const auto& result : results) {
+      if (!result && result.error().code != Code::unavailable) return result;
     }
-    if (std::any_of(entered.begin(), entered.end(), [](const auto& each) { return each.has_value(); })) return {};
-    if (!parts.try_again(entered.front().error())) return entered.front();
+    if (std::any_of(results.begin(), results.end(), [](const auto& result) { return result.has_value(); })) return {};
+    if (!dependencies.should_retry(results.front().error())) return results.front();
   }
 }
 
-Result<void> Agent::make_sides(StoreFactory& stores) {
-  const auto& own = settings_.own_servers;
+Result<void> Agent::create_shards(StoreFactory& stores) {
+  const auto& dedicated = settings_.own_servers;
   ServerShard* shared = nullptr;
   for (const Id context : settings_.contexts) {
-    const bool alone = std::find(own.begin(), own.end(), context) != own.end();
-    ServerShard* shard = alone ? nullptr : shared;
+    const bool has_own_server = std::find(dedicated.begin(), dedicated.end(), context) != dedicated.end();
+    ServerShard* shard = has_own_server ? nullptr : shared;
     if (shard == nullptr) {
       shard = shards_.emplace_back(std::make_unique<ServerShard>()).get();
       shard->settings = settings_;
       shard->settings.contexts.clear();
-      if (alone) {
-        shard->server_of = context;
+      if (has_own_server) {
+        shard->server_context = context;
       } else {
         shared = shard;
       }
     }
     shard->settings.contexts.push_back(context);
-    side_of_[context] = shard;
+    shards_by_context_[context] = shard;
   }
   for (const auto& shard : shards_) {
-    MJ_TRY(store, connect(stores));
+    MJ_TRY(store, open_connection(stores));
     shard->registrar = std::make_unique<Registrar>(
-        *store, clock_, health_, shard->settings, self_, former_, shard->server_of,
-        Registrar::Callbacks{.registered = [this, of = shard.get()] { return start_serving(*of); },
-                             .runner_lost = [this](const std::string& why) { on_runner_lost(why); }});
+        *store, clock_, health_, shard->settings, self_, previous_instances_, shard->server_context,
+        Registrar::Callbacks{.on_registered = [this, shard = shard.get()] { return start_serving(*shard); },
+                             .on_runner_lost = [this](const std::string& reason) { on_runner_lost(reason); }});
   }
   return {};
 }
 
-void Agent::make_run_loop(Dependencies& parts) {
-  broker_ = std::make_unique<Broker>(
-      parts.stores, [this](RunNumber run, std::string reply) { run_loop_->answer(run, std::move(reply)); });
+void Agent::create_run_loop(Dependencies& dependencies) {
+  broker_ = std::make_unique<ObjectBroker>(
+      dependencies.stores, [this](RunNumber run, std::string reply) { run_loop_->answer(run, std::move(reply)); });
   run_loop_ = std::make_unique<RunLoop>(
-      std::move(parts.sandbox), clock_, settings_, pace_,
+      std::move(dependencies.sandbox), clock_, settings_, run_rate_,
       RunLoop::Callbacks{
-          .post =
-              [this](RunReport report) { shard_of(claim_of(report.report).context).reporter->post(std::move(report)); },
-          .ask = [this](BrokerCall call) { broker_->ask(std::move(call)); },
-          .forget = [this](RunNumber run) { broker_->forget(run); },
-          .cannot_begin =
-              [this](StartRejected job) { shard_of(job.claim.context).intake->cannot_begin(std::move(job)); },
-          .ending = [this] { on_capacity(); },
-          .paused =
+          .on_report =
+              [this](RunReport report) {
+                find_shard(get_claim(report.report).context).reporter->post(std::move(report));
+              },
+          .on_call = [this](BrokerCall call) { broker_->submit(std::move(call)); },
+          .on_run_reaped = [this](RunNumber run) { broker_->end_run(run); },
+          .on_start_rejected =
+              [this](StartRejected job) { find_shard(job.claim.context).intake->on_start_rejected(std::move(job)); },
+          .on_slots_freed = [this] { on_slots_freed(); },
+          .on_readiness_changed =
               [this] {
                 for (const auto& shard : shards_) {
-                  if (shard->serves) shard->leases->renew_now();
+                  if (shard->is_serving) shard->leases->renew_now();
                 }
               },
-          .has_secrets = [this](Id context,
-                                const std::vector<Secret>& given) { return secrets_->has(context, given); }});
+          .has_current_secrets =
+              [this](Id context, const std::vector<Secret>& secrets) { return secrets_->contains(context, secrets); }});
 }
 
-Result<void> Agent::open(ServerShard& shard, StoreFactory& stores) {
-  MJ_TRY(reporter_store, connect(stores));
-  MJ_TRY(lease_store, connect(stores));
-  MJ_TRY(housekeeping_store, connect(stores));
-  MJ_TRY(prerequisite_store, connect(stores));
+Result<void> Agent::open_shard(ServerShard& shard, StoreFactory& stores) {
+  MJ_TRY(reporter_store, open_connection(stores));
+  MJ_TRY(lease_store, open_connection(stores));
+  MJ_TRY(housekeeping_store, open_connection(stores));
+  MJ_TRY(prerequisite_store, open_connection(stores));
   shard.reporter = std::make_unique<Reporter>(
-      *reporter_store, clock_, health_, Receipts(settings_.runner.id, settings_.key),
-      Reporter::Callbacks{.settled = [this, &shard](std::span<const RunNumber> runs) { on_jobs_settled(shard, runs); },
-                          // A single job does not benefit from gathering, however fast its caller sends the next one.
-                          .gather_us = [this] { return busy() > 1 ? pace_.report_batch_us(steady_us()) : 0U; },
-                          .stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); }});
+      *reporter_store, clock_, health_, ReceiptSigner(settings_.runner.id, settings_.key),
+      Reporter::Callbacks{
+          .on_settled = [this, &shard](std::span<const RunNumber> runs) { on_jobs_settled(shard, runs); },
+          // A single job does not benefit from gathering, however fast its caller sends the next one.
+          .batch_delay_us = [this] { return busy_slots() > 1 ? run_rate_.report_batch_delay_us(steady_now_us()) : 0U; },
+          .on_stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); }});
   shard.leases = std::make_unique<LeaseKeeper>(
       *lease_store, clock_, health_, shard.settings, self_,
-      LeaseKeeper::Callbacks{.renewed =
+      LeaseKeeper::Callbacks{.on_renewed =
                                  [this](RunNumber run, std::uint64_t fence) {
                                    if (settings_.kill_on_lease_lost) run_loop_->fence(run, fence);
                                  },
-                             .stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); },
-                             .cancelled = [this](RunNumber run) { run_loop_->kill(run, KillReason::cancelled); },
-                             .runner_lost = [this](const std::string& why) { on_runner_lost(why); },
-                             .why_not_ready = [this] { return run_loop_->why_not_ready(); }});
+                             .on_stale = [this](RunNumber run) { run_loop_->kill(run, KillReason::fenced); },
+                             .on_cancelled = [this](RunNumber run) { run_loop_->kill(run, KillReason::cancelled); },
+                             .on_runner_lost = [this](const std::string& reason) { on_runner_lost(reason); },
+                             .unready_reason = [this] { return run_loop_->unready_reason(); }});
   shard.housekeeper = std::make_unique<MaintenanceLoop>(*housekeeping_store, clock_, health_, shard.settings);
   shard.prerequisites = std::make_unique<PrerequisiteChecker>(*prerequisite_store, clock_, health_, shard.settings);
   return open_intake(shard, stores);
 }
 
 Result<void> Agent::open_intake(ServerShard& shard, StoreFactory& stores) {
-  MJ_TRY(intake_store, connect(stores));
-  Intake::Dependencies parts{*intake_store, {}, {}, *secrets_};
-  for (const auto& executor : executors_) parts.executors.push_back(executor.get());
+  MJ_TRY(intake_store, open_connection(stores));
+  Intake::Dependencies dependencies{*intake_store, {}, {}, *secrets_};
+  for (const auto& executor : executors_) dependencies.executors.push_back(executor.get());
   // The record of the runner is unknown on a server that is unavailable; the settings apply there.
-  const auto& registered = shard.registrar->runners();
+  const auto& registered_runners = shard.registrar->registered_runners();
   std::vector<std::pair<Id, std::string>> queues;
   for (const Id context : shard.settings.contexts) {
-    const auto found = registered.find(context);
-    const bool takes_queues = found == registered.end() ? settings_.runner.local : found->second.takes_queues;
-    for (const std::string& queue : queues_of(settings_, parts.executors, takes_queues))
+    const auto runner = registered_runners.find(context);
+    const bool serves_queues =
+        runner == registered_runners.end() ? settings_.runner.local : runner->second.serves_queues;
+    for (const std::string& queue : list_runner_queues(settings_, dependencies.executors, serves_queues))
       queues.emplace_back(context, queue);
   }
   // The waiter receives hints for the topic of the first context only. Other topics are checked every half second.
-  const std::string topic = registered.empty() ? settings_.runner.topic : registered.begin()->second.topic;
+  const std::string topic =
+      registered_runners.empty() ? settings_.runner.topic : registered_runners.begin()->second.topic;
   MJ_TRY(waiter, stores.open_waiter(queues, topic));
-  parts.registered = &registered;
-  parts.waiter = std::move(waiter);
-  parts.server_of = shard.server_of;
-  parts.run_step = shards_.size();
-  while (shards_[parts.first_run - 1].get() != &shard) ++parts.first_run;
+  dependencies.registered_runners = &registered_runners;
+  dependencies.waiter = std::move(waiter);
+  dependencies.server_context = shard.server_context;
+  dependencies.run_step = shards_.size();
+  while (shards_[dependencies.first_run - 1].get() != &shard) ++dependencies.first_run;
   shard.intake = std::make_unique<Intake>(
-      std::move(parts), clock_, health_, shard.settings, self_.instance,
-      Intake::Callbacks{.may_start = [this] { return run_loop_->ready() && !runner_lost_; },
-                        .start = [this](JobStart start) { run_loop_->start(std::move(start)); },
-                        .report = [&shard](RunReport report) { shard.reporter->post(std::move(report)); },
-                        .claimed = [&shard](RunNumber run, const ClaimRef& claim) { shard.leases->add(run, claim); },
-                        .heartbeat = [&shard] { shard.leases->renew_now(); },
-                        .no_work = [&shard] { shard.housekeeper->run_soon(); },
-                        .ahead = [this] { return pace_.claim_ahead_count(steady_us()) + slots_of_endings(); },
-                        .others = [this, &shard] { return jobs_of_other_shards(shard); }});
+      std::move(dependencies), clock_, health_, shard.settings, self_.instance,
+      Intake::Callbacks{
+          .can_start_runs = [this] { return run_loop_->can_start_runs() && !runner_lost_; },
+          .start_job = [this](JobStart start) { run_loop_->start(std::move(start)); },
+          .report = [&shard](RunReport report) { shard.reporter->post(std::move(report)); },
+          .on_claimed = [&shard](RunNumber run, const ClaimRef& claim) { shard.leases->add(run, claim); },
+          .request_heartbeat = [&shard] { shard.leases->renew_now(); },
+          .on_wakeup_without_jobs = [&shard] { shard.housekeeper->run_soon(); },
+          .claim_ahead_count = [this] { return run_rate_.claim_ahead_count(steady_now_us()) + count_ending_jobs(); },
+          .count_other_jobs = [this, &shard] { return count_jobs_of_other_shards(shard); }});
   return {};
 }
 
@@ -206,40 +212,40 @@ void Agent::on_jobs_settled(ServerShard& shard, std::span<const RunNumber> runs)
   shard.leases->remove(runs);
   shard.intake->on_jobs_settled(static_cast<std::uint32_t>(runs.size()));
   for (const auto& other : shards_) {
-    if (other.get() != &shard && other->serves) other->intake->on_slot_free();
+    if (other.get() != &shard && other->is_serving) other->intake->on_slot_free();
   }
 }
 
-void Agent::on_capacity() {
+void Agent::on_slots_freed() {
   for (const auto& shard : shards_) {
-    if (shard->serves) shard->intake->on_slot_free();
+    if (shard->is_serving) shard->intake->on_slot_free();
   }
 }
 
-std::uint32_t Agent::jobs_of_other_shards(const ServerShard& shard) const {
+std::uint32_t Agent::count_jobs_of_other_shards(const ServerShard& shard) const {
   std::uint32_t jobs = 0;
-  for (const auto& each : shards_) jobs += each.get() == &shard ? 0 : each->intake->jobs();
+  for (const auto& other : shards_) jobs += other.get() == &shard ? 0 : other->intake->held_jobs();
   return jobs;
 }
 
-std::uint32_t Agent::busy() const {
+std::uint32_t Agent::busy_slots() const {
   std::uint32_t jobs = 0;
-  for (const auto& shard : shards_) jobs += shard->intake->busy();
+  for (const auto& shard : shards_) jobs += shard->intake->occupied_slots();
   return jobs;
 }
 
-void Agent::on_runner_lost(const std::string& why) {
-  if (!runner_lost_.exchange(true)) log(LogLevel::error, "worker", "{}: draining", why);
+void Agent::on_runner_lost(const std::string& reason) {
+  if (!runner_lost_.exchange(true)) log(LogLevel::error, "worker", "{}: draining", reason);
 }
 
 Result<void> Agent::start_threads() {
-  for (const auto& shard : shards_) MJ_CHECK(begin_turns(shard->reporter_thread, *shard->reporter));
-  MJ_CHECK(begin_turns(sweeper_thread_, *sweeper_));
+  for (const auto& shard : shards_) MJ_CHECK(start_loop_thread(shard->reporter_thread, *shard->reporter));
+  MJ_CHECK(start_loop_thread(sweeper_thread_, *sweeper_));
   for (const auto& shard : shards_) {
-    if (shard->registrar->registered()) {
+    if (shard->registrar->is_registered()) {
       MJ_CHECK(start_serving(*shard));
     } else {
-      MJ_CHECK(begin_turns(shard->registrar_thread, *shard->registrar));
+      MJ_CHECK(start_loop_thread(shard->registrar_thread, *shard->registrar));
     }
   }
   return {};
@@ -249,15 +255,15 @@ Result<void> Agent::start_threads() {
 // on the thread of its registrar. After an error it can be called again, and starts the missing threads.
 Result<void> Agent::start_serving(ServerShard& shard) {
   // The lease keeper begins with a heartbeat, since releasing jobs can take a while.
-  MJ_CHECK(begin_turns(shard.leases_thread, *shard.leases));
-  MJ_CHECK(begin_turns(shard.housekeeper_thread, *shard.housekeeper));
-  MJ_CHECK(begin_turns(shard.prerequisites_thread, *shard.prerequisites));
-  shard.serves = true;  // from here on the intake is notified of free slots
-  return begin_turns(shard.intake_thread, *shard.intake);
+  MJ_CHECK(start_loop_thread(shard.leases_thread, *shard.leases));
+  MJ_CHECK(start_loop_thread(shard.housekeeper_thread, *shard.housekeeper));
+  MJ_CHECK(start_loop_thread(shard.prerequisites_thread, *shard.prerequisites));
+  shard.is_serving = true;  // from now on the intake is notified of free slots
+  return start_loop_thread(shard.intake_thread, *shard.intake);
 }
 
 Agent::~Agent() {
-  // Each part is stopped before the parts that it calls.
+  // Each part is stopped before the dependencies that it calls.
   for (const auto& shard : shards_) {
     if (shard->intake) shard->intake->stop();  // signals all intakes before the first one is waited for
     if (shard->registrar) shard->registrar->stop();
@@ -272,16 +278,16 @@ Agent::~Agent() {
   for (const auto& shard : shards_) shard->reporter_thread.reset();
   run_loop_.reset();  // before the runner id is released, so that a new holder finds no process of this agent
   for (const auto& shard : shards_) {
-    if (shard->registrar) shard->registrar->sign_off(runner_lost_);
+    if (shard->registrar) shard->registrar->release_runner_ids(runner_lost_);
   }
   secrets_.reset();         // can wait for a disk
   sweeper_thread_.reset();  // can wait for a disk
 }
 
-// Returns the number of jobs that have no process left and still wait for the report of their end. They need no slot,
-// so as many jobs may be claimed in addition, up to the number of slots.
-std::uint32_t Agent::slots_of_endings() const {
-  return static_cast<std::uint32_t>(std::min<std::size_t>(run_loop_->endings(), settings_.slots));
+// Returns the number of jobs that have no process left and still wait for the report of their end, at most the number
+// of slots. These jobs need no slot, so as many further jobs may be claimed.
+std::uint32_t Agent::count_ending_jobs() const {
+  return static_cast<std::uint32_t>(std::min<std::size_t>(run_loop_->ending_count(), settings_.slots));
 }
 
 void Agent::drain() {
@@ -296,55 +302,57 @@ void Agent::reload(const Ceilings& ceilings) {
     shard->intake->replace_ceilings(shared);
     shard->leases->replace_ceilings(shared);
   }
-  secrets_->rescan_now();
+  secrets_->request_rescan();
 }
 
 std::string Agent::unready_reason() {
   if (runner_lost_) return "another agent has taken the id of this runner, or its record has another key";
   if (std::any_of(shards_.begin(), shards_.end(), [](const auto& shard) { return shard->intake->draining(); }))
     return "draining";
-  std::string outside;
+  std::string unregistered;
   for (const auto& shard : shards_) {
-    for (const Id context : shard->settings.contexts) outside += shard->serves ? "" : ' ' + std::to_string(context);
+    for (const Id context : shard->settings.contexts)
+      unregistered += shard->is_serving ? "" : ' ' + std::to_string(context);
   }
-  if (!outside.empty()) return "this runner is not registered yet in the store of context" + outside;
-  if (const std::vector<Id> away = health_.unavailable_contexts(); !away.empty()) {
+  if (!unregistered.empty()) return "this runner is not registered yet in the store of context" + unregistered;
+  if (const std::vector<Id> unavailable = health_.unavailable_contexts(); !unavailable.empty()) {
     std::string text = "the store is away, of context";
-    for (const Id context : away) {
+    for (const Id context : unavailable) {
       if (context == 0) return "the store is away";
       text += ' ' + std::to_string(context);
     }
     return text;
   }
   for (const Id context : settings_.contexts) {
-    if (!secrets_->of(context))
+    if (!secrets_->get(context))
       return "the secrets of context " + std::to_string(context) + " are not read yet: see to the disk of secrets_dir";
   }
-  return run_loop_->why_not_ready();
+  return run_loop_->unready_reason();
 }
 
-void Agent::measure() {
+void Agent::refresh_metrics() {
   Metrics& metrics = *settings_.metrics;
   metrics.set(Metric::ready, {}, unready_reason().empty() ? 1 : 0);
   metrics.set(Metric::slots, {}, settings_.slots);
-  metrics.set(Metric::jobs_held, {}, busy());
+  metrics.set(Metric::jobs_held, {}, busy_slots());
   for (const auto& shard : shards_) {
-    for (const auto& [context, leases] : shard->leases->held())
+    for (const auto& [context, leases] : shard->leases->count_leases())
       metrics.set(Metric::leases_held, {context}, static_cast<double>(leases));
   }
 }
 
 bool Agent::is_healthy() {
-  const std::uint64_t rounds = run_loop_->pulse().count();
-  if (rounds == rounds_) return run_loop_->wake(), false;  // the run loop can wait without a limit
+  const std::uint64_t loop_iterations = run_loop_->liveness().count();
+  if (loop_iterations == run_loop_iterations_)
+    return run_loop_->wake(), false;  // the run loop can wait without a limit
   for (const auto& shard : shards_) {
-    if (shard->serves &&
-        (shard->intake->pulse().count() == shard->rounds[0] || shard->housekeeper->pulse().count() == shard->rounds[1]))
+    if (shard->is_serving && (shard->intake->liveness().count() == shard->loop_iterations[0] ||
+                              shard->housekeeper->liveness().count() == shard->loop_iterations[1]))
       return run_loop_->wake(), false;
   }
-  rounds_ = rounds;
+  run_loop_iterations_ = loop_iterations;
   for (const auto& shard : shards_)
-    shard->rounds = {shard->intake->pulse().count(), shard->housekeeper->pulse().count()};
+    shard->loop_iterations = {shard->intake->liveness().count(), shard->housekeeper->liveness().count()};
   return true;
 }
 

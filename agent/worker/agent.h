@@ -1,16 +1,17 @@
 // The worker agent: claims jobs from the queues of its contexts, runs each in a sandbox of its own, and stores the
 // results.
 //
-//   intake ----Start----> run loop ----reports----> reporter ----> store
-//     ^  \--claims--> lease keeper --fences, kills--> run loop        |
-//     '--------------------- slot free <-------- settled -------------'
+//   intake --JobStart--> run loop --RunReport--> reporter ----> store
+//     ^  \--claims--> lease keeper --fences, kills--> run loop   |
+//     '--------------- slot free <------------ settled runs ------'
 //   housekeeper: timers of jobs, expired leases             prerequisite checker: prerequisites of waiting jobs
 //   sweeper: artifacts without a job                        secrets: current secrets of each context
-//   registrar: registers the runner on a server that was unavailable at the start; no job is claimed there before
+//   registrar: registers the runner on a server that was unavailable at the start; no job is claimed there before that
 //
-// Seven threads and one for each context. All of them except the run loop and the secrets threads have a store
-// connection of their own. Contexts can have Redis servers of their own. Everything except run loop, sweeper and
-// secrets exists once for each server, so that a server that hangs does not delay other contexts.
+// An agent with one Redis server has seven threads and one more for each context. All of them except the run loop and
+// the secrets threads have a store connection of their own. Contexts can have Redis servers of their own. All parts
+// except run loop, sweeper and secrets exist once for each server, so that a server that hangs does not delay other
+// contexts.
 //
 // Life cycle: start() contacts all servers at the same time and continues once one of them answers. drain() stops
 // claiming and keeps the heartbeats. return_jobs() sends TERM, then KILL after the grace period, and returns the jobs
@@ -53,21 +54,21 @@ class Agent {
     std::vector<std::unique_ptr<Executor>> executors;  // executors that passed their probe on this host
     const Clock& clock;
     RunnerHolder self = current_instance();
-    InstanceLock alive = {};  // lock of self.instance, inherited by the processes of the sandbox
-    // Called when no server answers the registration. Returns true, after a pause, to try again.
-    std::function<bool(const Error&)> try_again = [](const Error&) { return false; };
+    InstanceLock instance_lock = {};  // lock of self.instance, inherited by the processes of the sandbox
+    // Called when no server answers the registration. Returns, after a pause, whether to try again.
+    std::function<bool(const Error&)> should_retry = [](const Error&) { return false; };
   };
-  // Registers the runner and starts to claim jobs. Errors: conflict (the runner id is in use), denied and others, from
-  // one of the servers; unavailable (no server answers). On a server that does not answer, the runner is registered
-  // later.
+  // Registers the runner and starts to claim jobs. Errors: conflict if the runner id is in use; unavailable if no
+  // server answers; denied and other errors of one of the servers. On a server that does not answer, the runner is
+  // registered later.
   static Result<std::unique_ptr<Agent>> start(Dependencies, WorkerSettings);
   ~Agent();
 
-  void drain();
-  void return_jobs();
+  void drain();        // See the life cycle above. Thread-safe.
+  void return_jobs();  // See the life cycle above. Thread-safe.
   // Replaces the ceilings for jobs that are claimed from now on, and reads the secrets again. Thread-safe.
   void reload(const Ceilings&);
-  std::uint32_t busy() const;
+  std::uint32_t busy_slots() const;  // slots of held jobs and of jobs that are being claimed; thread-safe
   // Returns whether another agent took over the runner id or replaced its key. The caller then drains and exits.
   bool runner_lost() const { return runner_lost_; }
   // Returns whether the run loop, the intakes and the housekeepers have all made progress since this function last
@@ -77,13 +78,13 @@ class Agent {
   // Returns why no new job would be claimed, or an empty text. Busy slots do not count. Thread-safe.
   std::string unready_reason();
   // Refreshes the metrics. Thread-safe.
-  void measure();
+  void refresh_metrics();
 
  private:
   Agent(Dependencies&, WorkerSettings);
   // Everything that exists once for each Redis server. Each part has a store connection of its own.
   struct ServerShard {
-    Id server_of = 0;         // the only context of the server; 0 for the shared server
+    Id server_context = 0;    // the only context of the server; 0 for the shared server
     WorkerSettings settings;  // restricted to the contexts of the server
     std::unique_ptr<Registrar> registrar;
     std::unique_ptr<Reporter> reporter;
@@ -92,50 +93,51 @@ class Agent {
     std::unique_ptr<PrerequisiteChecker> prerequisites;
     std::unique_ptr<Intake> intake;
     std::optional<LoopThread<Reporter>> reporter_thread;
-    std::optional<LoopThread<Registrar>>
-        registrar_thread;  // for a server that was unavailable; starts the next threads
+    // Registers the runner on a server that was unavailable at the start, and then starts the following threads.
+    std::optional<LoopThread<Registrar>> registrar_thread;
     std::optional<LoopThread<LeaseKeeper>> leases_thread;
     std::optional<LoopThread<MaintenanceLoop>> housekeeper_thread;
     std::optional<LoopThread<PrerequisiteChecker>> prerequisites_thread;
     std::optional<LoopThread<Intake>> intake_thread;
-    std::atomic<bool> serves{false};        // the threads are starting or running
-    std::array<std::uint64_t, 2> rounds{};  // iterations of intake and housekeeper at the last call of is_healthy()
+    std::atomic<bool> is_serving{false};  // whether the threads are starting or running
+    // Iterations of intake and housekeeper at the last call of is_healthy().
+    std::array<std::uint64_t, 2> loop_iterations{};
   };
-  Result<void> open(Dependencies&);
-  Result<void> make_sides(StoreFactory&);
+  Result<void> initialize(Dependencies&);
+  Result<void> create_shards(StoreFactory&);
   std::vector<Result<void>> run_on_all_shards(const std::function<Result<void>(ServerShard&)>&);
   Result<void> register_runner_everywhere(Dependencies&);
-  Result<void> open(ServerShard&, StoreFactory&);
+  Result<void> open_shard(ServerShard&, StoreFactory&);
   Result<void> open_intake(ServerShard&, StoreFactory&);
-  void make_run_loop(Dependencies&);
+  void create_run_loop(Dependencies&);
   Result<void> start_threads();
   Result<void> start_serving(ServerShard&);
-  void on_runner_lost(const std::string& why);
-  ServerShard& shard_of(Id context) { return *side_of_.at(context); }
+  void on_runner_lost(const std::string& reason);
+  ServerShard& find_shard(Id context) { return *shards_by_context_.at(context); }
   void on_jobs_settled(ServerShard&, std::span<const RunNumber>);
-  void on_capacity();
-  std::uint32_t jobs_of_other_shards(const ServerShard&) const;
-  Result<Store*> connect(StoreFactory&);
-  std::uint32_t slots_of_endings() const;
+  void on_slots_freed();
+  std::uint32_t count_jobs_of_other_shards(const ServerShard&) const;
+  Result<Store*> open_connection(StoreFactory&);
+  std::uint32_t count_ending_jobs() const;
 
   WorkerSettings settings_;
   const Clock& clock_;
   RunnerHolder self_;
-  InstanceLock alive_;
+  InstanceLock instance_lock_;
   std::vector<std::unique_ptr<Executor>> executors_;
   StoreHealth health_;
-  PreviousInstances former_;
+  PreviousInstances previous_instances_;
   std::vector<std::unique_ptr<Store>> connections_;   // one for each thread; declared before the threads that use them
-  RunRate pace_;                                      // declared before the threads that use it
+  RunRate run_rate_;                                  // declared before the threads that use it
   std::vector<std::unique_ptr<ServerShard>> shards_;  // at least one
-  std::map<Id, ServerShard*> side_of_;                // by context
-  std::unique_ptr<Broker> broker_;
-  std::unique_ptr<SecretsWatch> secrets_;  // declared before the parts that use it
+  std::map<Id, ServerShard*> shards_by_context_;
+  std::unique_ptr<ObjectBroker> broker_;
+  std::unique_ptr<SecretWatcher> secrets_;  // declared before the parts that use it
   std::unique_ptr<RunLoop> run_loop_;
-  std::unique_ptr<Sweeper> sweeper_;
-  std::optional<LoopThread<Sweeper>> sweeper_thread_;
+  std::unique_ptr<ArtifactSweepLoop> sweeper_;
+  std::optional<LoopThread<ArtifactSweepLoop>> sweeper_thread_;
   std::atomic<bool> runner_lost_{false};
-  std::uint64_t rounds_ = 0;  // iterations of the run loop at the last call of is_healthy()
+  std::uint64_t run_loop_iterations_ = 0;  // iterations of the run loop at the last call of is_healthy()
 };
 
 }  // namespace mycojobs

@@ -1,7 +1,7 @@
 // The types that the threads of the agent pass to one another, and the settings of the agent.
 //
-//   intake --JobStart--> run loop --RunReport--> reporter --> intake (frees the slot), lease keeper
-//      '---claim----> lease keeper --fences, kills--> run loop
+//   intake --JobStart--> run loop --RunReport--> reporter --run numbers--> intake (frees the slots), lease keeper
+//      '---ClaimRef--> lease keeper --fences, kills--> run loop
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 #include "executors/executor.h"
 #include "jobs/retry.h"
 #include "sandbox/sandbox.h"
-#include "security/profiles.h"
+#include "security/ceilings.h"
 #include "security/secrets.h"
 #include "store/store.h"
 #include "telemetry/metrics.h"
@@ -24,18 +24,18 @@
 
 namespace mycojobs {
 
-using RunNumber = std::uint64_t;  // number of a run of this agent; never reused
+using RunNumber = std::uint64_t;  // number of a run, unique within this agent process
 
 enum class JobPipe : std::uint32_t { out, err, channel, requests };  // the agent's ends of the pipes of a run
 
-// A job that was claimed and cannot begin.
+// A job that was claimed and could not be started.
 struct StartRejected {
   RunNumber run = 0;
   ClaimRef claim;
   std::string queue;                       // queue that the job was claimed from
-  std::uint32_t attempt = 1, retries = 0;  // as in Start
-  Error error;                // unavailable: not a fault of the job; unsupported: another attempt may succeed
-  bool is_of_caller = false;  // only jobs of this caller cannot begin
+  std::uint32_t attempt = 1, retries = 0;  // as in JobStart
+  Error error;                    // unavailable: not a fault of the job; unsupported: another attempt may succeed
+  bool is_caller_paused = false;  // other callers' jobs of the queue may start
 };
 
 // A claimed job that is ready to run.
@@ -43,24 +43,25 @@ struct JobStart {
   RunNumber run = 0;
   ClaimRef claim;
   Id context = 0, caller = 0;
-  const Executor* executor = nullptr;        // executor that runs the job
-  bool calls_objects = false;                // whether its scripts may call the object store
-  std::vector<RunSpec> specs;                // by stage of the executor; the run loop sets the run numbers
-  std::uint64_t deadline_boot_ms = 0;        // for all runs together; 0: only the limits of the runs apply
-  std::uint32_t attempt = 1, retries = 0;    // of the job; they decide whether a failure is retried
-  std::shared_ptr<ArtifactQueue> artifacts;  // the sink of the conversation; declared before it to outlive it
+  const Executor* executor = nullptr;      // executor that runs the job
+  bool uses_object_store = false;          // whether its scripts may call the object store
+  std::vector<RunSpec> specs;              // by stage of the executor; the run loop sets the run numbers
+  std::uint64_t deadline_boot_ms = 0;      // of all runs together; if 0, only the limits of the runs apply
+  std::uint32_t attempt = 1, retries = 0;  // of the job; they decide whether a failure is retried
+  std::shared_ptr<ArtifactQueue>
+      artifacts;  // sink of the conversation; declared first, so that the sink outlives the conversation
   std::shared_ptr<Conversation> conversation;
-  // Set if the executor, or the disk with the inputs, can block. `begin` then creates the conversation on the strand of
-  // this name (worker/runs/strands.h), and Conversation::next_stage() is called there. Empty: nothing blocks, and the
-  // conversation exists already.
+  // Name of the strand (worker/runs/strands.h) on which create_conversation() and Conversation::next_stage() are
+  // called, since the executor or the disk with the inputs can block. Empty if nothing blocks; the conversation exists
+  // already then.
   std::string strand = {};
-  bool finish_waits = false;  // Conversation::finish() is called on the strand as well
-  std::function<Result<std::unique_ptr<Conversation>>()> begin = {};
-  std::string queue = {};                              // queue that the job was claimed from
-  std::uint64_t output_bytes = 1ULL << 20;             // limit of the stored output: the first and the last half
-  bool output_kill = false;                            // a job that exceeds output_bytes is killed
-  bool artifacts_optional = false;                     // policy artifacts.optional
-  std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets that were granted to the job; null: no secrets
+  bool can_block_in_finish = false;  // if true, Conversation::finish() is called on the strand as well
+  std::function<Result<std::unique_ptr<Conversation>>()> create_conversation = {};
+  std::string queue = {};                   // queue that the job was claimed from
+  std::uint64_t output_bytes = 1ULL << 20;  // limit of the stored output, half for its beginning and half for its end
+  bool output_kill = false;                 // whether a job that exceeds output_bytes is killed
+  bool artifacts_optional = false;          // policy artifacts.optional
+  std::shared_ptr<const Redactor> redactor = nullptr;  // of the secrets of the job; null if the job has no secrets
   std::vector<Secret> warm_secrets = {};               // secrets of the job if its process may be reused
 
   // Moves the deadline by the time that the job has waited before its first run.
@@ -79,7 +80,7 @@ struct BrokerCall {
 struct RunReport {
   RunNumber run = 0;
   Report report;
-  bool last = false;  // the last report of the run: slot and lease are released when it is stored
+  bool is_last = false;  // slot and lease of the run are released when its last report is stored
 };
 
 struct WorkerSettings {
@@ -90,7 +91,7 @@ struct WorkerSettings {
   std::vector<Id> contexts;
   std::vector<Id> own_servers;   // contexts with a server of their own; the others share one server
   std::set<Id> folder_contexts;  // contexts with folders of the host in their script hosts (virtual environments)
-  std::vector<std::string> script_types;  // only queues of these types are served; empty: all types of the executors
+  std::vector<std::string> script_types;  // served script types; all types of the executors if empty
   std::uint32_t slots = 1;
   std::uint32_t lease_ms = 30000;
   std::uint32_t grace_ms = 10000;  // time between SIGTERM and SIGKILL
@@ -98,9 +99,9 @@ struct WorkerSettings {
   std::uint64_t max_script_bytes = 4ULL << 20;
   std::uint64_t max_result_bytes = 1ULL << 20;
   std::uint64_t max_artifact_bytes = 64ULL << 20;  // limit of all artifacts of a job together
-  std::uint64_t output_rate = 8ULL << 20;          // bytes that are read from a job in a second; 0: unlimited
-  std::uint32_t frame_rate = 10000;                // frames that are read from a job in a second; 0: unlimited
-  // Quotas of all jobs of a caller, and of a context, on this host; 0: unlimited.
+  std::uint64_t output_rate = 8ULL << 20;          // bytes that are read from a job in a second; 0 means unlimited
+  std::uint32_t frame_rate = 10000;                // frames that are read from a job in a second; 0 means unlimited
+  // Quotas of all jobs of a caller, and of a context, on this host; 0 means unlimited.
   std::uint64_t caller_artifact_bytes = 1ULL << 30, context_artifact_bytes = 4ULL << 30;
   std::uint32_t max_deliveries = 3;
   PolicyRequest defaults;  // set by the operator for every job; override the profiles of the executors
@@ -109,14 +110,14 @@ struct WorkerSettings {
   // If false, a run continues while the store is unavailable. It is killed, or its end is refused, only if its claim
   // was passed on to another runner.
   bool kill_on_lease_lost = true;
-  std::uint64_t retention_ms = 24ULL * 3600 * 1000, retention_count = 0;  // limits of ended jobs; 0: unlimited
+  std::uint64_t retention_ms = 24ULL * 3600 * 1000, retention_count = 0;  // limits of ended jobs; 0 means unlimited
   std::vector<std::string> allowed_prerequisites;  // prefixes of permitted prerequisites, such as "file:/data/"
-  std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // maximum wait for prerequisites; 0: unlimited
+  std::uint64_t prerequisites_timeout_ms = 24ULL * 3600 * 1000;  // maximum wait for prerequisites; 0 means unlimited
   SecretSources secrets;
-  std::shared_ptr<const SigningKey> key;  // key of the runner, which signs receipts; null: receipts are not signed
+  std::shared_ptr<const SigningKey> key;  // key of the runner, which signs receipts; if null, receipts are not signed
   std::shared_ptr<Metrics> metrics = no_metrics();
   std::shared_ptr<Traces> traces = no_traces();
-  std::string state_dir;  // folder for data that outlives the process; empty: nothing is stored
+  std::string state_dir;  // folder for data that outlives the process; if empty, nothing is stored
 };
 
 // Returns the time on CLOCK_BOOTTIME at which a run is killed unless its lease is renewed. It counts from before the

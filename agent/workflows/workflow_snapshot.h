@@ -26,7 +26,7 @@ struct DeploymentSnapshot {
   std::size_t bytes() const;  // size of root and pages
 };
 // REQUIRES: no instance of the world has mail.
-Result<DeploymentSnapshot> snapshot_of(const DeploymentState&, std::size_t page_bytes = kSnapshotPageBytes);
+Result<DeploymentSnapshot> build_snapshot(const DeploymentState&, std::size_t page_bytes = kSnapshotPageBytes);
 
 struct ParsedSnapshot {
   DeploymentState deployment;

@@ -17,39 +17,55 @@ namespace mycojobs {
 namespace workflows {
 
 template <class IO>
-void visit(IO& io, VisitedType<IO, Mail>& mail) {
-  io.part("id", mail.id), io.text("schema", mail.schema), io.bytes("value", mail.value);
-  io.part("sample", mail.sample), io.optional_text_field("intent", mail.intent), io.spare_number("depth", mail.depth);
+void visit(IO& io, VisitedType<IO, InboxEvent>& event) {
+  io.object_field("id", event.id);
+  io.text_field("schema", event.schema);
+  io.bytes_field("value", event.value);
+  io.object_field("sample", event.sample);
+  io.optional_text_field("intent", event.intent);
+  io.optional_number_field("depth", event.depth);
 }
 template <class IO>
 void visit(IO& io, VisitedType<IO, PendingIntent>& pending) {
-  io.part("intent", pending.intent), io.number("sequence", pending.sequence), io.number("asked_ms", pending.asked_ms);
-  io.flag("published", pending.published), io.optional_text_field("carrier", pending.effect_ref);
+  io.object_field("intent", pending.intent);
+  io.number_field("sequence", pending.sequence);
+  io.number_field("asked_ms", pending.requested_ms);
+  io.flag_field("published", pending.published);
+  io.optional_text_field("carrier", pending.effect_ref);
 }
 template <class IO>
-void visit(IO& io, VisitedType<IO, InstanceState>& cell) {
-  io.part("id", cell.id), io.text("manifest", cell.manifest), io.optional_field("state", cell.state);
-  io.parts("mail", cell.mail), io.texts("settled", cell.settled), io.flag("failed", cell.failed);
-  io.optional_text_field("failure", cell.failure), io.optional_text_field("message", cell.message),
-      io.number("born", cell.born);
-  io.number("last", cell.last), io.number("steps", cell.steps), io.number("refused", cell.refused);
+void visit(IO& io, VisitedType<IO, InstanceState>& instance) {
+  io.object_field("id", instance.id);
+  io.text_field("manifest", instance.manifest);
+  io.optional_object_field("state", instance.state);
+  io.object_list("mail", instance.inbox);
+  io.text_list("settled", instance.completed_intents);
+  io.flag_field("failed", instance.failed);
+  io.optional_text_field("failure", instance.failure);
+  io.optional_text_field("message", instance.message);
+  io.number_field("born", instance.created_height);
+  io.number_field("last", instance.last_height);
+  io.number_field("steps", instance.steps);
+  io.number_field("refused", instance.refused_receipts);
   std::vector<PendingIntent> pending;
   if constexpr (IO::kWrites)
-    for (const auto& [hash, each] : cell.pending) pending.push_back(each);
-  io.parts("pending", pending);
+    for (const auto& [hash, intent] : instance.pending_intents) pending.push_back(intent);
+  io.object_list("pending", pending);
   if constexpr (!IO::kWrites)
-    for (auto& each : pending) {
-      std::string hash = each.intent.hash;
-      cell.pending.emplace(std::move(hash), std::move(each));
+    for (auto& intent : pending) {
+      std::string hash = intent.intent.hash;
+      instance.pending_intents.emplace(std::move(hash), std::move(intent));
     }
 }
-struct TurnTicket {
-  std::uint64_t number = 0;
-  InstanceId cell;
+// An element of DeploymentState::ready_instances.
+struct ReadyEntry {
+  std::uint64_t ticket = 0;
+  InstanceId instance;
 };
 template <class IO>
-void visit(IO& io, VisitedType<IO, TurnTicket>& ticket) {
-  io.number("ticket", ticket.number), io.part("cell", ticket.cell);
+void visit(IO& io, VisitedType<IO, ReadyEntry>& entry) {
+  io.number_field("ticket", entry.ticket);
+  io.object_field("cell", entry.instance);
 }
 
 }  // namespace workflows
@@ -57,337 +73,363 @@ void visit(IO& io, VisitedType<IO, TurnTicket>& ticket) {
 namespace {
 
 using nlohmann::json;
-using Verdict = std::optional<WorkflowProblem>;
 
-constexpr std::array<std::string_view, 4> kInstanceWords{"running", "waiting", "completed", "failed"};
+constexpr std::array<std::string_view, 4> kStatusNames{"running", "waiting", "completed", "failed"};
 
-Verdict problem(std::string_view rule, const WorkflowFact& fact, const std::string& text) {
+std::optional<WorkflowProblem> make_fact_problem(std::string_view rule, const WorkflowFact& fact,
+                                                 const std::string& text) {
   return WorkflowProblem{rule,
-                         "height " + std::to_string(fact.height) + ", " + std::string(kind_of(fact)) + ": " + text};
+                         "height " + std::to_string(fact.height) + ", " + std::string(fact_kind(fact)) + ": " + text};
 }
 
-Result<std::string> wrapped(json value, const std::string& arm) { return encode_cbor(as_arm(arm, std::move(value))); }
+Result<std::string> encode_wrapped(json value, const std::string& arm) {
+  return encode_cbor(wrap_in_arm(arm, std::move(value)));
+}
 
-// Returns the common fields of receipts and faults of an intent.
-Result<json> continuation(const InstanceState& cell, const std::string& intent, ReceiptStatus status) {
-  const PendingIntent& pending = cell.pending.at(intent);
+// Returns the fields that accepted and rejected receipts of an intent have in common.
+Result<json> build_receipt_fields(const InstanceState& instance, const std::string& intent, ReceiptStatus status) {
+  const PendingIntent& pending = instance.pending_intents.at(intent);
   json map{
-      {"workflow", cell.id.workflow},    {"workflow_hash", cell.workflow_hash()},    {"intent", intent},
-      {"effect", pending.intent.effect}, {"status", std::string(to_string(status))}, {"sequence", pending.sequence},
+      {"workflow", instance.id.workflow}, {"workflow_hash", instance.workflow_hash()}, {"intent", intent},
+      {"effect", pending.intent.effect},  {"status", std::string(to_string(status))},  {"sequence", pending.sequence},
       {"index", pending.intent.index}};
-  if (!cell.id.key.empty()) {
-    MJ_TRY(key, decode_cbor(cell.id.key));
+  if (!instance.id.key.empty()) {
+    MJ_TRY(key, decode_cbor(instance.id.key));
     map["key"] = std::move(key);
   }
   if (!pending.intent.issuer_ref.empty()) map["issuer_ref"] = pending.intent.issuer_ref;
   return map;
 }
 
-// Checks whether a fact fits an instance, and applies it. fits() changes nothing; apply() requires that fits()
-// succeeded.
+// Applies a fact to an instance. REQUIRES for apply(): check() has returned no problem.
 class InstanceFold {
  public:
   InstanceFold(const InstanceId& id, const WorkflowFact& fact) : id_(id), fact_(fact) {}
 
-  Verdict fits(const InstanceState* cell) const {
-    return std::visit([&](const auto& what) { return fits(cell, what); }, fact_.what);
+  std::optional<WorkflowProblem> check(const InstanceState* instance) const {
+    return std::visit([&](const auto& content) { return check(instance, content); }, fact_.content);
   }
-  // index: the deployment of the instance; nullptr: only the instance is folded.
-  void apply(std::optional<InstanceState>& cell, DeploymentState* index) const {
-    std::visit([&](const auto& what) { apply(cell, what, index); }, fact_.what);
+  // Updates the indexes and counters of `deployment`, too, unless it is nullptr.
+  void apply(std::optional<InstanceState>& instance, DeploymentState* deployment) const {
+    std::visit([&](const auto& content) { apply(instance, content, deployment); }, fact_.content);
   }
 
  private:
-  Verdict wrong(std::string_view rule, const std::string& text) const { return problem(rule, fact_, text); }
-  Verdict live(const InstanceState* cell) const {
-    if (cell == nullptr) return wrong(kWfCell, "unknown instance " + shown(id_));
-    if (cell->failed) return wrong(kWfFailed, shown(id_) + " has failed");
+  std::optional<WorkflowProblem> make_problem(std::string_view rule, const std::string& text) const {
+    return make_fact_problem(rule, fact_, text);
+  }
+  std::optional<WorkflowProblem> check_alive(const InstanceState* instance) const {
+    if (instance == nullptr) return make_problem(kInstanceRule, "unknown instance " + display_name(id_));
+    if (instance->failed) return make_problem(kFailedRule, display_name(id_) + " has failed");
     return {};
   }
-  Verdict next(const InstanceState* cell, const MailId& mail) const {
-    if (auto bad = live(cell)) return bad;
-    if (cell->mail.empty() || cell->mail.front().id != mail)
-      return wrong(kWfMail, "not the next mail of " + shown(id_));
+  std::optional<WorkflowProblem> check_next_event(const InstanceState* instance, const InboxEventId& event_id) const {
+    if (auto problem = check_alive(instance)) return problem;
+    if (instance->inbox.empty() || instance->inbox.front().id != event_id)
+      return make_problem(kInboxRule, "not the next mail of " + display_name(id_));
     return {};
   }
-  Verdict pending(const InstanceState* cell, const std::string& intent) const {
-    if (auto bad = live(cell)) return bad;
-    if (!cell->pending.contains(intent))
-      return wrong(kWfIntent, "the intent " + excerpt(intent, 64) + " is not pending");
+  std::optional<WorkflowProblem> check_pending(const InstanceState* instance, const std::string& intent) const {
+    if (auto problem = check_alive(instance)) return problem;
+    if (!instance->pending_intents.contains(intent))
+      return make_problem(kIntentRule, "the intent " + excerpt(intent, 64) + " is not pending");
     return {};
   }
   template <class Value>
-  Verdict readable(const Result<Value>& value) const {
+  std::optional<WorkflowProblem> check_value(const Result<Value>& value) const {
     if (value) return {};
-    return wrong(kWfValue, value.error().message);
+    return make_problem(kValueRule, value.error().message);
   }
 
-  Verdict fits(const InstanceState*, const ManifestApplied&) const { return {}; }
-  Verdict fits(const InstanceState*, const SnapshotTaken&) const { return {}; }
-  Verdict fits(const InstanceState* cell, const EventAccepted& event) const {
+  std::optional<WorkflowProblem> check(const InstanceState*, const ManifestApplied&) const { return {}; }
+  std::optional<WorkflowProblem> check(const InstanceState*, const SnapshotTaken&) const { return {}; }
+  std::optional<WorkflowProblem> check(const InstanceState* instance, const EventAccepted& event) const {
     for (const auto& target : event.targets) {
-      if (target.cell != id_ || !target.skipped.empty()) continue;
-      if (cell != nullptr && cell->failed) return wrong(kWfFailed, shown(id_) + " has failed");
-      if (cell != nullptr && cell->manifest != target.manifest)
-        return wrong(kWfManifest, shown(id_) + " runs the code of another manifest");
-      if (auto bad = readable(mail_value(event, target))) return bad;
+      if (target.instance != id_ || !target.skip_reason.empty()) continue;
+      if (instance != nullptr && instance->failed) return make_problem(kFailedRule, display_name(id_) + " has failed");
+      if (instance != nullptr && instance->manifest != target.manifest)
+        return make_problem(kManifestRule, display_name(id_) + " runs the code of another manifest");
+      if (auto problem = check_value(encode_inbox_value(event, target))) return problem;
     }
     return {};
   }
-  Verdict fits(const InstanceState* cell, const StepTaken& step) const {
-    if (auto bad = next(cell, step.mail)) return bad;
-    if (step.state && !step.state->spilled() &&
+  std::optional<WorkflowProblem> check(const InstanceState* instance, const StepTaken& step) const {
+    if (auto problem = check_next_event(instance, step.event_id)) return problem;
+    if (step.state && !step.state->is_spilled() &&
         (step.state->hash != sha256_hex(step.state->bytes) || step.state->size != step.state->bytes.size()))
-      return wrong(kWfState, "the state has another hash or size");
-    std::set<std::string> seen;
+      return make_problem(kStateRule, "the state has another hash or size");
+    std::set<std::string> hashes;
     for (const auto& intent : step.intents)
-      if (cell->pending.contains(intent.hash) || cell->is_settled(intent.hash) || !seen.insert(intent.hash).second)
-        return wrong(kWfIntent, "the intent " + excerpt(intent.hash, 64) + " was there before");
+      if (instance->pending_intents.contains(intent.hash) || instance->is_completed_intent(intent.hash) ||
+          !hashes.insert(intent.hash).second)
+        return make_problem(kIntentRule, "the intent " + excerpt(intent.hash, 64) + " was there before");
     return {};
   }
-  Verdict fits(const InstanceState* cell, const StepFailed& step) const { return next(cell, step.mail); }
-  Verdict fits(const InstanceState* cell, const EffectPublished& fact) const {
-    if (auto bad = pending(cell, fact.intent)) return bad;
-    if (cell->pending.at(fact.intent).published) return wrong(kWfIntent, "it is published already");
+  std::optional<WorkflowProblem> check(const InstanceState* instance, const StepFailed& step) const {
+    return check_next_event(instance, step.event_id);
+  }
+  std::optional<WorkflowProblem> check(const InstanceState* instance, const EffectPublished& fact) const {
+    if (auto problem = check_pending(instance, fact.intent)) return problem;
+    if (instance->pending_intents.at(fact.intent).published)
+      return make_problem(kIntentRule, "it is published already");
     return {};
   }
-  Verdict fits(const InstanceState* cell, const ReceiptAdmitted& fact) const {
-    if (auto bad = pending(cell, fact.intent)) return bad;
-    return readable(mail_value(*cell, fact));
+  std::optional<WorkflowProblem> check(const InstanceState* instance, const ReceiptAdmitted& fact) const {
+    if (auto problem = check_pending(instance, fact.intent)) return problem;
+    return check_value(encode_inbox_value(*instance, fact));
   }
-  Verdict fits(const InstanceState* cell, const ReceiptRefused& fact) const {
-    if (cell == nullptr) return wrong(kWfCell, "unknown instance " + shown(id_));
-    if (!cell->pending.contains(fact.intent) && !cell->is_settled(fact.intent))
-      return wrong(kWfIntent, "not requested: " + excerpt(fact.intent, 64));
+  std::optional<WorkflowProblem> check(const InstanceState* instance, const ReceiptRefused& fact) const {
+    if (instance == nullptr) return make_problem(kInstanceRule, "unknown instance " + display_name(id_));
+    if (!instance->pending_intents.contains(fact.intent) && !instance->is_completed_intent(fact.intent))
+      return make_problem(kIntentRule, "not requested: " + excerpt(fact.intent, 64));
     return {};
   }
-  Verdict fits(const InstanceState* cell, const ReceiptMismatched& fact) const {
-    if (auto bad = pending(cell, fact.intent)) return bad;
-    return fact.arm ? readable(mail_value(*cell, fact)) : Verdict();
+  std::optional<WorkflowProblem> check(const InstanceState* instance, const ReceiptMismatched& fact) const {
+    if (auto problem = check_pending(instance, fact.intent)) return problem;
+    return fact.arm ? check_value(encode_inbox_value(*instance, fact)) : std::optional<WorkflowProblem>();
   }
-  Verdict fits(const InstanceState* cell, const InstanceFailed& fact) const {
-    if (auto bad = live(cell)) return bad;
-    const bool same = std::equal(fact.dropped.begin(), fact.dropped.end(), cell->pending.begin(), cell->pending.end(),
-                                 [](const auto& hash, const auto& row) { return hash == row.first; });
-    return same ? Verdict() : wrong(kWfIntent, "it does not drop what is pending");
+  std::optional<WorkflowProblem> check(const InstanceState* instance, const InstanceFailed& fact) const {
+    if (auto problem = check_alive(instance)) return problem;
+    const bool all_dropped = std::equal(fact.dropped_intents.begin(), fact.dropped_intents.end(),
+                                        instance->pending_intents.begin(), instance->pending_intents.end(),
+                                        [](const auto& hash, const auto& row) { return hash == row.first; });
+    return all_dropped ? std::optional<WorkflowProblem>()
+                       : make_problem(kIntentRule, "it does not drop what is pending");
   }
-  Verdict fits(const InstanceState* cell, const InstanceCompleted&) const {
-    if (auto bad = live(cell)) return bad;
-    if (!cell->ends_now() || !id_.key.empty()) return wrong(kWfState, shown(id_) + " is not at its end");
+  std::optional<WorkflowProblem> check(const InstanceState* instance, const InstanceCompleted&) const {
+    if (auto problem = check_alive(instance)) return problem;
+    if (!instance->has_completed() || !id_.key.empty())
+      return make_problem(kStateRule, display_name(id_) + " is not at its end");
     return {};
   }
-  Verdict fits(const InstanceState* cell, const InstanceDeleted& fact) const {
-    if (cell == nullptr) return wrong(kWfCell, "unknown instance " + shown(id_));
-    const bool may = cell->failed ? !fact.by.empty() : fact.by.empty() && cell->ends_now() && !id_.key.empty();
-    return may ? Verdict() : wrong(kWfState, shown(id_) + " is not at its end");
+  std::optional<WorkflowProblem> check(const InstanceState* instance, const InstanceDeleted& fact) const {
+    if (instance == nullptr) return make_problem(kInstanceRule, "unknown instance " + display_name(id_));
+    const bool can_delete =
+        instance->failed ? !fact.actor.empty() : fact.actor.empty() && instance->has_completed() && !id_.key.empty();
+    return can_delete ? std::optional<WorkflowProblem>()
+                      : make_problem(kStateRule, display_name(id_) + " is not at its end");
   }
 
-  void touch(InstanceState& cell) const { cell.last = fact_.height; }
-  // `hash` must not refer to the erased key itself.
-  void settle(InstanceState& cell, const std::string& hash, DeploymentState* index) const {
-    cell.pending.erase(hash);
-    cell.settled.push_back(hash);
-    if (index != nullptr) index->intents.erase(hash), index->settled[hash] = id_;
-    if (cell.settled.size() <= kRememberedIntents) return;
-    if (index != nullptr) index->settled.erase(cell.settled.front());
-    cell.settled.pop_front();
+  void update_last_height(InstanceState& instance) const { instance.last_height = fact_.height; }
+  // Moves an intent from the pending to the completed intents. `hash` must not be a reference to the key in
+  // instance.pending_intents, because the key is erased.
+  void complete_intent(InstanceState& instance, const std::string& hash, DeploymentState* deployment) const {
+    instance.pending_intents.erase(hash);
+    instance.completed_intents.push_back(hash);
+    if (deployment != nullptr) deployment->intents.erase(hash), deployment->completed_intents[hash] = id_;
+    if (instance.completed_intents.size() <= kMaxCompletedIntents) return;
+    if (deployment != nullptr) deployment->completed_intents.erase(instance.completed_intents.front());
+    instance.completed_intents.pop_front();
   }
 
   void apply(std::optional<InstanceState>&, const ManifestApplied&, DeploymentState*) const {}
   void apply(std::optional<InstanceState>&, const SnapshotTaken&, DeploymentState*) const {}
-  void apply(std::optional<InstanceState>& cell, const EventAccepted& event, DeploymentState*) const {
+  void apply(std::optional<InstanceState>& instance, const EventAccepted& event, DeploymentState*) const {
     for (std::size_t slot = 0; slot < event.targets.size(); ++slot) {
       const auto& target = event.targets[slot];
-      if (target.cell != id_ || !target.skipped.empty()) continue;
-      if (!cell) {
-        cell.emplace();
-        cell->id = id_, cell->manifest = target.manifest, cell->born = fact_.height;
+      if (target.instance != id_ || !target.skip_reason.empty()) continue;
+      if (!instance) {
+        instance.emplace();
+        instance->id = id_, instance->manifest = target.manifest, instance->created_height = fact_.height;
       }
-      cell->mail.push_back(
-          {{fact_.height, slot}, event.schema, *mail_value(event, target), event.sample, "", event.depth});
-      touch(*cell);
+      instance->inbox.push_back(
+          {{fact_.height, slot}, event.schema, *encode_inbox_value(event, target), event.sample, "", event.depth});
+      update_last_height(*instance);
     }
   }
-  void apply(std::optional<InstanceState>& cell, const StepTaken& step, DeploymentState* index) const {
-    cell->mail.pop_front();
-    cell->state = step.state;
-    ++cell->steps;
+  void apply(std::optional<InstanceState>& instance, const StepTaken& step, DeploymentState* deployment) const {
+    instance->inbox.pop_front();
+    instance->state = step.state;
+    ++instance->steps;
     for (const auto& intent : step.intents) {
-      cell->pending[intent.hash] = {intent, fact_.height, fact_.at_ms, false, ""};
-      if (index != nullptr) index->intents[intent.hash] = id_;
+      instance->pending_intents[intent.hash] = {intent, fact_.height, fact_.at_ms, false, ""};
+      if (deployment != nullptr) deployment->intents[intent.hash] = id_;
     }
-    touch(*cell);
+    update_last_height(*instance);
   }
-  void apply(std::optional<InstanceState>& cell, const StepFailed&, DeploymentState*) const {
-    cell->mail.pop_front();
-    touch(*cell);
+  void apply(std::optional<InstanceState>& instance, const StepFailed&, DeploymentState*) const {
+    instance->inbox.pop_front();
+    update_last_height(*instance);
   }
-  void apply(std::optional<InstanceState>& cell, const EffectPublished& fact, DeploymentState*) const {
-    auto& pending = cell->pending.at(fact.intent);
+  void apply(std::optional<InstanceState>& instance, const EffectPublished& fact, DeploymentState*) const {
+    auto& pending = instance->pending_intents.at(fact.intent);
     pending.published = true, pending.effect_ref = fact.effect_ref;
-    touch(*cell);
+    update_last_height(*instance);
   }
-  void apply(std::optional<InstanceState>& cell, const ReceiptAdmitted& fact, DeploymentState* index) const {
-    cell->mail.push_back(
-        {{fact_.height, 0}, std::string(kReceiptSchema), *mail_value(*cell, fact), fact.sample, fact.intent});
-    settle(*cell, fact.intent, index);
-    touch(*cell);
+  void apply(std::optional<InstanceState>& instance, const ReceiptAdmitted& fact, DeploymentState* deployment) const {
+    instance->inbox.push_back({{fact_.height, 0},
+                               std::string(kReceiptSchema),
+                               *encode_inbox_value(*instance, fact),
+                               fact.sample,
+                               fact.intent});
+    complete_intent(*instance, fact.intent, deployment);
+    update_last_height(*instance);
   }
-  void apply(std::optional<InstanceState>& cell, const ReceiptRefused&, DeploymentState* index) const {
-    ++cell->refused;
-    if (index != nullptr) ++index->refused;
-    touch(*cell);
+  void apply(std::optional<InstanceState>& instance, const ReceiptRefused&, DeploymentState* deployment) const {
+    ++instance->refused_receipts;
+    if (deployment != nullptr) ++deployment->refused_receipts;
+    update_last_height(*instance);
   }
-  void apply(std::optional<InstanceState>& cell, const ReceiptMismatched& fact, DeploymentState* index) const {
+  void apply(std::optional<InstanceState>& instance, const ReceiptMismatched& fact, DeploymentState* deployment) const {
     if (fact.arm)
-      cell->mail.push_back(
-          {{fact_.height, 0}, std::string(kRejectedSchema), *mail_value(*cell, fact), fact.sample, fact.intent});
-    settle(*cell, fact.intent, index);
-    touch(*cell);
+      instance->inbox.push_back({{fact_.height, 0},
+                                 std::string(kRejectedSchema),
+                                 *encode_inbox_value(*instance, fact),
+                                 fact.sample,
+                                 fact.intent});
+    complete_intent(*instance, fact.intent, deployment);
+    update_last_height(*instance);
   }
-  void apply(std::optional<InstanceState>& cell, const InstanceFailed& fact, DeploymentState* index) const {
-    cell->failed = true, cell->failure = fact.kind, cell->message = fact.message;
-    cell->mail.clear();
-    for (const auto& intent : fact.dropped) settle(*cell, intent, index);
-    touch(*cell);
+  void apply(std::optional<InstanceState>& instance, const InstanceFailed& fact, DeploymentState* deployment) const {
+    instance->failed = true, instance->failure = fact.kind, instance->message = fact.message;
+    instance->inbox.clear();
+    for (const auto& intent : fact.dropped_intents) complete_intent(*instance, intent, deployment);
+    update_last_height(*instance);
   }
-  void apply(std::optional<InstanceState>& cell, const InstanceCompleted&, DeploymentState*) const { touch(*cell); }
-  void apply(std::optional<InstanceState>& cell, const InstanceDeleted&, DeploymentState* index) const {
-    if (index != nullptr)
-      for (const auto& intent : cell->settled) index->settled.erase(intent);
-    cell.reset();
+  void apply(std::optional<InstanceState>& instance, const InstanceCompleted&, DeploymentState*) const {
+    update_last_height(*instance);
+  }
+  void apply(std::optional<InstanceState>& instance, const InstanceDeleted&, DeploymentState* deployment) const {
+    if (deployment != nullptr)
+      for (const auto& intent : instance->completed_intents) deployment->completed_intents.erase(intent);
+    instance.reset();
   }
 
   const InstanceId& id_;
   const WorkflowFact& fact_;
 };
 
-void forget_ticket(DeploymentState& deployment, const InstanceId& id) {
-  if (const auto found = deployment.tickets.find(id); found != deployment.tickets.end()) {
-    deployment.ready.erase(found->second);
-    deployment.tickets.erase(found);
+void remove_ticket(DeploymentState& deployment, const InstanceId& id) {
+  if (const auto ticket = deployment.tickets.find(id); ticket != deployment.tickets.end()) {
+    deployment.ready_instances.erase(ticket->second);
+    deployment.tickets.erase(ticket);
   }
 }
-// Every instance with mail has a ticket. A step returns the ticket and takes a new one after all others.
-void line_up(DeploymentState& deployment, const InstanceId& id, bool stepped) {
-  const InstanceState* cell = deployment.cell(id);
-  const bool has_mail = cell != nullptr && !cell->mail.empty();
-  if (stepped || !has_mail) forget_ticket(deployment, id);
-  if (!has_mail || deployment.tickets.contains(id)) return;
+// An instance has a ticket while its inbox has events. After a step it gets a new ticket behind all others.
+void update_ticket(DeploymentState& deployment, const InstanceId& id, bool is_step) {
+  const InstanceState* instance = deployment.find_instance(id);
+  const bool has_events = instance != nullptr && !instance->inbox.empty();
+  if (is_step || !has_events) remove_ticket(deployment, id);
+  if (!has_events || deployment.tickets.contains(id)) return;
   deployment.tickets[id] = deployment.next_ticket;
-  deployment.ready[deployment.next_ticket++] = id;
+  deployment.ready_instances[deployment.next_ticket++] = id;
 }
 
-// Checks a snapshot: exactly the instances with mail have a ticket.
-Result<void> lined_up(const DeploymentState& deployment) {
-  const auto with_mail = std::count_if(deployment.cells.begin(), deployment.cells.end(),
-                                       [](const auto& row) { return !row.second.mail.empty(); });
-  if (deployment.ready.size() != static_cast<std::size_t>(with_mail) ||
-      deployment.tickets.size() != deployment.ready.size())
+// Checks a decoded snapshot: exactly the instances with events in their inboxes have a ticket.
+Result<void> check_tickets(const DeploymentState& deployment) {
+  const auto expected = std::count_if(deployment.instances.begin(), deployment.instances.end(),
+                                      [](const auto& row) { return !row.second.inbox.empty(); });
+  if (deployment.ready_instances.size() != static_cast<std::size_t>(expected) ||
+      deployment.tickets.size() != deployment.ready_instances.size())
     return fail(Code::invalid, "the instances with a ticket are not those with mail");
-  for (const auto& [number, id] : deployment.ready)
-    if (const InstanceState* cell = deployment.cell(id);
-        cell == nullptr || cell->mail.empty() || number >= deployment.next_ticket)
-      return fail(Code::invalid, shown(id) + " has a ticket, and no mail");
+  for (const auto& [ticket, id] : deployment.ready_instances)
+    if (const InstanceState* instance = deployment.find_instance(id);
+        instance == nullptr || instance->inbox.empty() || ticket >= deployment.next_ticket)
+      return fail(Code::invalid, display_name(id) + " has a ticket, and no mail");
   return {};
 }
 
-// Checks that involve the whole world.
-Verdict fits_deployment(const DeploymentState& deployment, const WorkflowFact& fact) {
+// Checks the properties of a fact that depend on the deployment, not on one instance.
+std::optional<WorkflowProblem> check_deployment(const DeploymentState& deployment, const WorkflowFact& fact) {
   if (fact.height != deployment.height + 1)
-    return problem(kWfHeight, fact, "the next height is " + std::to_string(deployment.height + 1));
-  if (const auto* applied = std::get_if<ManifestApplied>(&fact.what);
-      applied != nullptr && applied->replaced != deployment.manifest)
-    return problem(kWfManifest, fact, "it replaces another manifest than the one in force");
-  const auto* step = std::get_if<StepTaken>(&fact.what);
-  const InstanceState* cell = step == nullptr ? nullptr : deployment.cell(step->cell);
-  if (cell == nullptr) return {};
+    return make_fact_problem(kHeightRule, fact, "the next height is " + std::to_string(deployment.height + 1));
+  if (const auto* applied = std::get_if<ManifestApplied>(&fact.content);
+      applied != nullptr && applied->replaced_manifest != deployment.manifest)
+    return make_fact_problem(kManifestRule, fact, "it replaces another manifest than the one in force");
+  const auto* step = std::get_if<StepTaken>(&fact.content);
+  const InstanceState* instance = step == nullptr ? nullptr : deployment.find_instance(step->instance);
+  if (instance == nullptr) return {};
   for (const auto& intent : step->intents) {
-    const IntentOrigin origin{deployment.id, step->cell, cell->workflow_hash(), fact.height};
+    const IntentOrigin origin{deployment.id, step->instance, instance->workflow_hash(), fact.height};
     if (intent.hash != intent_hash(origin, intent))
-      return problem(kWfIntent, fact, "the hash of intent " + std::to_string(intent.index) + " does not bind it");
+      return make_fact_problem(kIntentRule, fact,
+                               "the hash of intent " + std::to_string(intent.index) + " does not bind it");
   }
   return {};
 }
 
 }  // namespace
 
-std::string_view to_string(InstanceStatus status) { return kInstanceWords[static_cast<std::size_t>(status)]; }
+std::string_view to_string(InstanceStatus status) { return kStatusNames[static_cast<std::size_t>(status)]; }
 
 InstanceStatus InstanceState::status() const {
   if (failed) return InstanceStatus::failed;
-  if (!mail.empty()) return InstanceStatus::running;
-  return state || !pending.empty() ? InstanceStatus::waiting : InstanceStatus::completed;
+  if (!inbox.empty()) return InstanceStatus::running;
+  return state || !pending_intents.empty() ? InstanceStatus::waiting : InstanceStatus::completed;
 }
 std::string InstanceState::workflow_hash() const { return mycojobs::workflow_hash(manifest, id.workflow); }
-bool InstanceState::is_settled(std::string_view intent) const {
-  return std::find(settled.begin(), settled.end(), intent) != settled.end();
+bool InstanceState::is_completed_intent(std::string_view intent) const {
+  return std::find(completed_intents.begin(), completed_intents.end(), intent) != completed_intents.end();
 }
-bool InstanceState::ends_now() const { return status() == InstanceStatus::completed; }
+bool InstanceState::has_completed() const { return status() == InstanceStatus::completed; }
 
-InstanceState InstanceState::with_limited_mail(std::size_t max) const {
+InstanceState InstanceState::copy_with_inbox_prefix(std::size_t max_events) const {
   InstanceState copy;
-  copy.id = id, copy.manifest = manifest, copy.state = state, copy.pending = pending, copy.settled = settled;
+  copy.id = id, copy.manifest = manifest, copy.state = state;
+  copy.pending_intents = pending_intents, copy.completed_intents = completed_intents;
   copy.failed = failed, copy.failure = failure, copy.message = message;
-  copy.born = born, copy.last = last, copy.steps = steps, copy.refused = refused;
-  copy.mail.assign(mail.begin(), mail.begin() + static_cast<std::ptrdiff_t>(std::min(max, mail.size())));
+  copy.created_height = created_height, copy.last_height = last_height;
+  copy.steps = steps, copy.refused_receipts = refused_receipts;
+  copy.inbox.assign(inbox.begin(), inbox.begin() + static_cast<std::ptrdiff_t>(std::min(max_events, inbox.size())));
   return copy;
 }
 
-const InstanceState* DeploymentState::cell(const InstanceId& wanted) const {
-  const auto found = cells.find(wanted);
-  return found == cells.end() ? nullptr : &found->second;
+const InstanceState* DeploymentState::find_instance(const InstanceId& instance_id) const {
+  const auto entry = instances.find(instance_id);
+  return entry == instances.end() ? nullptr : &entry->second;
 }
 
-Result<std::string> mail_value(const EventAccepted& event, const EventTarget& target) {
+Result<std::string> encode_inbox_value(const EventAccepted& event, const EventTarget& target) {
   if (target.arm.empty()) return event.value;
   MJ_TRY(value, decode_cbor(event.value));
-  return wrapped(std::move(value), target.arm);
+  return encode_wrapped(std::move(value), target.arm);
 }
-Result<std::string> mail_value(const InstanceState& cell, const ReceiptAdmitted& receipt) {
-  MJ_TRY(map, continuation(cell, receipt.intent, receipt.status));
+Result<std::string> encode_inbox_value(const InstanceState& instance, const ReceiptAdmitted& receipt) {
+  MJ_TRY(map, build_receipt_fields(instance, receipt.intent, receipt.status));
   MJ_TRY(payload, decode_cbor(receipt.payload));
   map["payload"] = std::move(payload);
   if (!receipt.module.empty()) map["executor"] = {{"module", receipt.module}, {"entrypoint", receipt.entrypoint}};
-  return wrapped(std::move(map), receipt.arm);
+  return encode_wrapped(std::move(map), receipt.arm);
 }
-Result<std::string> mail_value(const InstanceState& cell, const ReceiptMismatched& receipt) {
-  MJ_TRY(map, continuation(cell, receipt.intent, receipt.status));
+Result<std::string> encode_inbox_value(const InstanceState& instance, const ReceiptMismatched& receipt) {
+  MJ_TRY(map, build_receipt_fields(instance, receipt.intent, receipt.status));
   map["reason"] = receipt.reason;
-  return wrapped(std::move(map), receipt.arm.value_or(""));
+  return encode_wrapped(std::move(map), receipt.arm.value_or(""));
 }
 
-Verdict fold(std::optional<InstanceState>& cell, const InstanceId& id, const WorkflowFact& fact) {
-  const InstanceFold folding(id, fact);
-  if (auto bad = folding.fits(cell ? &*cell : nullptr)) return bad;
-  folding.apply(cell, nullptr);
+std::optional<WorkflowProblem> fold(std::optional<InstanceState>& instance, const InstanceId& id,
+                                    const WorkflowFact& fact) {
+  const InstanceFold instance_fold(id, fact);
+  if (auto problem = instance_fold.check(instance ? &*instance : nullptr)) return problem;
+  instance_fold.apply(instance, nullptr);
   return {};
 }
 
-Verdict fold(DeploymentState& deployment, const WorkflowFact& fact) {
-  if (auto bad = fits_deployment(deployment, fact)) return bad;
-  const std::vector<InstanceId> cells = instances_of(fact);
-  for (const auto& id : cells)
-    if (auto bad = InstanceFold(id, fact).fits(deployment.cell(id))) return bad;
-  const bool stepped = std::holds_alternative<StepTaken>(fact.what);
-  for (const auto& id : cells) {
-    std::optional<InstanceState> cell;
-    auto node = deployment.cells.extract(id);
-    if (!node.empty()) cell = std::move(node.mapped());
-    InstanceFold(id, fact).apply(cell, &deployment);
-    if (cell) deployment.cells.emplace(id, std::move(*cell));
-    line_up(deployment, id, stepped);
+std::optional<WorkflowProblem> fold(DeploymentState& deployment, const WorkflowFact& fact) {
+  if (auto problem = check_deployment(deployment, fact)) return problem;
+  const std::vector<InstanceId> instances = affected_instances(fact);
+  for (const auto& id : instances)
+    if (auto problem = InstanceFold(id, fact).check(deployment.find_instance(id))) return problem;
+  const bool is_step = std::holds_alternative<StepTaken>(fact.content);
+  for (const auto& id : instances) {
+    std::optional<InstanceState> instance;
+    auto node = deployment.instances.extract(id);
+    if (!node.empty()) instance = std::move(node.mapped());
+    InstanceFold(id, fact).apply(instance, &deployment);
+    if (instance) deployment.instances.emplace(id, std::move(*instance));
+    update_ticket(deployment, id, is_step);
   }
-  if (const auto* applied = std::get_if<ManifestApplied>(&fact.what)) deployment.manifest = applied->manifest;
+  if (const auto* applied = std::get_if<ManifestApplied>(&fact.content)) deployment.manifest = applied->manifest;
   deployment.height = fact.height;
   return {};
 }
 
-Result<std::string> bytes_of(const StateRef& state) {
-  if (state.spilled()) return fail(Code::unavailable, "the state " + state.hash + " is in a blob that was not loaded");
+Result<std::string> get_state_bytes(const StateRef& state) {
+  if (state.is_spilled())
+    return fail(Code::unavailable, "the state " + state.hash + " is in a blob that was not loaded");
   return state.bytes;
 }
-Result<void> attach(StateRef& state, std::string blob) {
+Result<void> attach_blob(StateRef& state, std::string blob) {
   if (sha256_hex(blob) != state.hash || blob.size() != state.size)
     return fail(Code::invalid, "the blob " + state.hash + " does not match the hash in its name");
   state.bytes = std::move(blob);
@@ -395,63 +437,74 @@ Result<void> attach(StateRef& state, std::string blob) {
 }
 
 Result<std::string> encode(const DeploymentState& deployment) {
-  workflows::FactEncoder put;
-  put.number("version", 1), put.text("id", deployment.id), put.text("manifest", deployment.manifest);
-  put.number("height", deployment.height), put.number("next_ticket", deployment.next_ticket),
-      put.number("refused", deployment.refused);
-  std::vector<workflows::TurnTicket> ready;
-  for (const auto& [number, cell] : deployment.ready) ready.push_back({number, cell});
-  put.parts("ready", ready);
-  std::vector<InstanceState> cells;
-  for (const auto& [id, cell] : deployment.cells) cells.push_back(cell);
-  put.parts("cells", cells);
-  return encode_cbor(put.map);
+  workflows::FactEncoder encoder;
+  encoder.number_field("version", 1);
+  encoder.text_field("id", deployment.id);
+  encoder.text_field("manifest", deployment.manifest);
+  encoder.number_field("height", deployment.height);
+  encoder.number_field("next_ticket", deployment.next_ticket);
+  encoder.number_field("refused", deployment.refused_receipts);
+  std::vector<workflows::ReadyEntry> queue;
+  for (const auto& [ticket, instance] : deployment.ready_instances) queue.push_back({ticket, instance});
+  encoder.object_list("ready", queue);
+  std::vector<InstanceState> instances;
+  for (const auto& [id, instance] : deployment.instances) instances.push_back(instance);
+  encoder.object_list("cells", instances);
+  return encode_cbor(encoder.map);
 }
 
 Result<DeploymentState> decode_deployment(std::string_view bytes) {
   MJ_TRY(map, decode_cbor(bytes, {std::size_t{1} << 30, std::size_t{100'000'000}}));
-  workflows::FactDecoder take(map, "");
+  workflows::FactDecoder decoder(map, "");
   DeploymentState deployment;
   std::uint64_t version = 0;
-  std::vector<workflows::TurnTicket> ready;
-  std::vector<InstanceState> cells;
-  take.number("version", version), take.text("id", deployment.id), take.text("manifest", deployment.manifest);
-  take.number("height", deployment.height), take.number("next_ticket", deployment.next_ticket);
-  take.number("refused", deployment.refused), take.parts("ready", ready), take.parts("cells", cells);
-  MJ_CHECK(take.end());
+  std::vector<workflows::ReadyEntry> queue;
+  std::vector<InstanceState> instances;
+  decoder.number_field("version", version);
+  decoder.text_field("id", deployment.id);
+  decoder.text_field("manifest", deployment.manifest);
+  decoder.number_field("height", deployment.height);
+  decoder.number_field("next_ticket", deployment.next_ticket);
+  decoder.number_field("refused", deployment.refused_receipts);
+  decoder.object_list("ready", queue);
+  decoder.object_list("cells", instances);
+  MJ_CHECK(decoder.end());
   if (version != 1) return fail(Code::unsupported, "a snapshot of version " + std::to_string(version));
-  for (auto& ticket : ready)
-    deployment.tickets[ticket.cell] = ticket.number, deployment.ready[ticket.number] = ticket.cell;
-  for (auto& cell : cells) {
-    bool own = true;
-    for (const auto& [hash, pending] : cell.pending) own = deployment.intents.emplace(hash, cell.id).second && own;
-    for (const auto& hash : cell.settled) own = deployment.settled.emplace(hash, cell.id).second && own;
-    if (!own) return fail(Code::invalid, shown(cell.id) + " has an intent of another instance");
-    const InstanceId id = cell.id;
-    deployment.cells.emplace(id, std::move(cell));
+  for (auto& entry : queue)
+    deployment.tickets[entry.instance] = entry.ticket, deployment.ready_instances[entry.ticket] = entry.instance;
+  for (auto& instance : instances) {
+    bool is_unique = true;
+    for (const auto& [hash, pending] : instance.pending_intents)
+      is_unique = deployment.intents.emplace(hash, instance.id).second && is_unique;
+    for (const auto& hash : instance.completed_intents)
+      is_unique = deployment.completed_intents.emplace(hash, instance.id).second && is_unique;
+    if (!is_unique) return fail(Code::invalid, display_name(instance.id) + " has an intent of another instance");
+    const InstanceId id = instance.id;
+    deployment.instances.emplace(id, std::move(instance));
   }
-  MJ_CHECK(lined_up(deployment));
-  MJ_TRY(again, encode(deployment));
-  if (again != bytes) return fail(Code::invalid, "it is not the canonical encoding of its world");
+  MJ_CHECK(check_tickets(deployment));
+  MJ_TRY(canonical, encode(deployment));
+  if (canonical != bytes) return fail(Code::invalid, "it is not the canonical encoding of its world");
   return deployment;
 }
 
-std::string cell_index_root(const DeploymentState& deployment, std::string_view workflow) {
+std::string compute_cell_index_root(const DeploymentState& deployment, std::string_view workflow) {
   std::map<std::string, json> rows;
-  for (const auto& [id, cell] : deployment.cells) {
-    if (id.workflow != workflow || !cell.state) continue;
+  for (const auto& [id, instance] : deployment.instances) {
+    if (id.workflow != workflow || !instance.state) continue;
     const std::string key = sha256_hex(id.key);
-    rows[key] = json::array({key, workflows::binary(id.key), cell.state->hash, cell.state->size, cell.last});
+    rows[key] =
+        json::array({key, workflows::binary(id.key), instance.state->hash, instance.state->size, instance.last_height});
   }
   Sha256 hash;
   for (const auto& [key, row] : rows) hash.update(*encode_cbor(row));
   return hash.hex();
 }
 
-std::set<std::string> blobs_of(const DeploymentState& deployment) {
+std::set<std::string> referenced_blobs(const DeploymentState& deployment) {
   std::set<std::string> blobs;
-  for (const auto& [id, cell] : deployment.cells)
-    if (cell.state && cell.state->spilled()) blobs.insert(cell.state->hash);
+  for (const auto& [id, instance] : deployment.instances)
+    if (instance.state && instance.state->is_spilled()) blobs.insert(instance.state->hash);
   return blobs;
 }
 

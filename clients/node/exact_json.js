@@ -1,30 +1,30 @@
 // JSON with exact integers. A JavaScript number holds integers exactly only up to 2^53 - 1, so larger integers are BigInt.
 
-// Returns the position after the closing quote of the string that contains position `from`.
-function endOfString(text, from) {
+// Returns the position after the closing quote of the string that contains position `start`.
+function endOfString(text, start) {
   for (;;) {
-    const end = text.indexOf('"', from);
+    const end = text.indexOf('"', start);
     if (end < 0) return text.length;
     let escapes = 0;
     while (text[end - 1 - escapes] === "\\") escapes++;
     if (escapes % 2 === 0) return end + 1;
-    from = end + 1;
+    start = end + 1;
   }
 }
 
 // Replaces each integer that a number cannot hold by a string that starts with `mark`.
 function markLargeIntegers(text, mark) {
   const token = /"|-?\d[\d.eE+-]*/g;
-  let [out, copied] = ["", 0];
-  for (let found = token.exec(text); found; found = token.exec(text)) {
-    if (found[0] === '"') {
-      token.lastIndex = endOfString(text, found.index + 1);
-    } else if (/^-?[1-9]\d*$/.test(found[0]) && !Number.isSafeInteger(Number(found[0]))) {
-      out += `${text.slice(copied, found.index)}"${mark}${found[0]}"`;
-      copied = token.lastIndex;
+  let [result, copiedLength] = ["", 0];
+  for (let match = token.exec(text); match; match = token.exec(text)) {
+    if (match[0] === '"') {
+      token.lastIndex = endOfString(text, match.index + 1);
+    } else if (/^-?[1-9]\d*$/.test(match[0]) && !Number.isSafeInteger(Number(match[0]))) {
+      result += `${text.slice(copiedLength, match.index)}"${mark}${match[0]}"`;
+      copiedLength = token.lastIndex;
     }
   }
-  return out + text.slice(copied);
+  return result + text.slice(copiedLength);
 }
 
 // The author of a text cannot predict the mark, so no string of the text is taken for a marked integer.
@@ -43,6 +43,6 @@ export function parseJson(text) {
 export function stringifyJson(value, indent) {
   const mark = newMark();
   let large = false;
-  const text = JSON.stringify(value, (_, each) => (typeof each === "bigint" ? ((large = true), mark + each) : each), indent);
+  const text = JSON.stringify(value, (_, member) => (typeof member === "bigint" ? ((large = true), mark + member) : member), indent);
   return large ? text.replaceAll(new RegExp(`"${mark.replaceAll(".", "\\.")}(-?\\d+)"`, "g"), "$1") : text;
 }

@@ -7,6 +7,7 @@
 #include "base/errno_text.h"
 #include "executors/exec/program_conversation.h"
 #include "executors/probe_program.h"
+#include "security/ceilings.h"
 #include "security/profiles.h"
 
 namespace mycojobs {
@@ -15,7 +16,7 @@ std::vector<Stage> CommandExecutor::stages() const {
   return {{.profile = settings_.name,
            .host = kProgramHost,
            .policy = apply_request(profile("command"), settings_.policy),
-           .programs = true}};
+           .needs_exec = true}};
 }
 
 Result<std::string> CommandExecutor::probe() const {
@@ -24,11 +25,12 @@ Result<std::string> CommandExecutor::probe() const {
   if (::access(program.c_str(), X_OK) != 0)
     return fail(Code::unsupported, settings_.name + ": " + program + ": " + errno_text(errno) + remedy);
   if (settings_.version.empty()) return program;
-  auto line = probe_program(program, settings_.version);
+  auto version = probe_program(program, settings_.version);
   // Shells such as dash have no --version. A shell that runs `true` works, but its version is unknown.
-  if (!line && settings_.version == CommandSettings().version && probe_program(program, {"-c", "true"})) return program;
-  if (!line) return fail(Code::unsupported, settings_.name + ": " + line.error().message + remedy);
-  return line;
+  if (!version && settings_.version == CommandSettings().version && probe_program(program, {"-c", "true"}))
+    return program;
+  if (!version) return fail(Code::unsupported, settings_.name + ": " + version.error().message + remedy);
+  return version;
 }
 
 Result<std::unique_ptr<Conversation>> CommandExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {

@@ -47,9 +47,9 @@ constexpr const char* kResultFile = "/job/.result";
 constexpr const char* kProgressFifo = "/job/.progress";
 constexpr std::size_t kMaxPendingLine = 4096;
 
-extern "C" void wake(int) {}
+extern "C" void interrupt_wait(int) {}
 
-void handle(int signal, void (*handler)(int)) {
+void set_signal_handler(int signal, void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   ::sigaction(signal, &action, nullptr);
@@ -71,31 +71,32 @@ bool write_file(const std::string& path, mode_t mode, std::string_view bytes) {
   return file && write_all(file.get(), bytes) && ::fchmod(file.get(), mode) == 0;
 }
 
-// Fails like write_file(). `from` is sealed, so its pages cannot disappear during the copy.
-bool write_copy(const std::string& path, const Fd& from) {
-  struct stat info {};
-  if (::fstat(from.get(), &info) != 0) return false;
-  const auto size = static_cast<std::size_t>(info.st_size);
-  void* bytes = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, from.get(), 0);
+// Copies an executable file. Errors: as write_file(). `source` is sealed, so its pages cannot disappear during the
+// copy.
+bool write_copy(const std::string& path, const Fd& source) {
+  struct stat status {};
+  if (::fstat(source.get(), &status) != 0) return false;
+  const auto size = static_cast<std::size_t>(status.st_size);
+  void* bytes = size == 0 ? nullptr : ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, source.get(), 0);
   if (bytes == MAP_FAILED) return false;
-  const bool written = write_file(path, 0500, {static_cast<const char*>(bytes), size});
+  const bool is_written = write_file(path, 0500, {static_cast<const char*>(bytes), size});
   const int error = errno;
   if (bytes != nullptr) ::munmap(bytes, size);
   errno = error;
-  return written;
+  return is_written;
 }
 
-struct Plan {
+struct ProgramPlan {
   std::string script_path, attached_path;
   std::vector<std::string> command, environment;
   std::uint64_t max_artifact_bytes = 0;
   std::string flow;  // JSON: the data of the job's flow
 };
 
-// Converts the request for the program. The request is from the agent and therefore trusted: a parse error is a bug.
-Plan lay_out(const HostRequest& request) {
+// Converts the request for the program. The agent has sent the request, so it is trusted; a parse error is a bug.
+ProgramPlan build_plan(const HostRequest& request) {
   const json facts = json::parse(request.facts);
-  Plan plan;
+  ProgramPlan plan;
   plan.script_path = "/job/" + facts.at("script_file").get<std::string>();
   plan.command = facts.at("command").get<std::vector<std::string>>();
   if (const auto attached = facts.find("attached"); attached != facts.end())
@@ -115,7 +116,7 @@ Plan lay_out(const HostRequest& request) {
   return plan;
 }
 
-std::vector<char*> pointers(std::vector<std::string>& texts) {
+std::vector<char*> to_pointers(std::vector<std::string>& texts) {
   std::vector<char*> out;
   out.reserve(texts.size() + 1);
   for (auto& text : texts) out.push_back(text.data());
@@ -123,7 +124,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-sigset_t set_of(std::initializer_list<int> signals) {
+sigset_t make_signal_set(std::initializer_list<int> signals) {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : signals) sigaddset(&set, signal);
@@ -132,26 +133,26 @@ sigset_t set_of(std::initializer_list<int> signals) {
 
 // Starts the program in a process group of its own with default signal handling. Uses posix_spawn, which copies no page
 // tables and dirties no pages of this process. Returns the errno of fork or exec, or 0.
-int start(Plan& plan, pid_t& program) {
-  posix_spawnattr_t how;
-  if (const int error = ::posix_spawnattr_init(&how); error != 0) return error;
-  const sigset_t none = set_of({}), usual = set_of({SIGTERM, SIGCHLD, SIGPIPE});
-  ::posix_spawnattr_setpgroup(&how, 0);
-  ::posix_spawnattr_setsigmask(&how, &none);
-  ::posix_spawnattr_setsigdefault(&how, &usual);
-  ::posix_spawnattr_setflags(&how, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  const auto arguments = pointers(plan.command);
-  const auto environment = pointers(plan.environment);
-  const int error = ::posix_spawnp(&program, arguments[0], nullptr, &how, arguments.data(), environment.data());
-  ::posix_spawnattr_destroy(&how);
+int spawn_program(ProgramPlan& plan, pid_t& program) {
+  posix_spawnattr_t attributes;
+  if (const int error = ::posix_spawnattr_init(&attributes); error != 0) return error;
+  const sigset_t no_signals = make_signal_set({}), default_signals = make_signal_set({SIGTERM, SIGCHLD, SIGPIPE});
+  ::posix_spawnattr_setpgroup(&attributes, 0);
+  ::posix_spawnattr_setsigmask(&attributes, &no_signals);
+  ::posix_spawnattr_setsigdefault(&attributes, &default_signals);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  const auto arguments = to_pointers(plan.command);
+  const auto environment = to_pointers(plan.environment);
+  const int error = ::posix_spawnp(&program, arguments[0], nullptr, &attributes, arguments.data(), environment.data());
+  ::posix_spawnattr_destroy(&attributes);
   return error;
 }
 
-// Forwards a SIGTERM that arrived before the program existed.
-void forward_buffered_bytes(pid_t program) {
-  const sigset_t term = set_of({SIGTERM});
-  const timespec at_once{};
-  if (::sigtimedwait(&term, nullptr, &at_once) == SIGTERM) ::kill(-program, SIGTERM);
+// Forwards a SIGTERM that was received before the program was started.
+void forward_pending_term(pid_t program) {
+  const sigset_t term = make_signal_set({SIGTERM});
+  const timespec no_wait{};
+  if (::sigtimedwait(&term, nullptr, &no_wait) == SIGTERM) ::kill(-program, SIGTERM);
 }
 
 // Sends each line that the program writes to its progress FIFO as a note.
@@ -165,9 +166,9 @@ class ProgressReader {
     std::array<char, 4096> part;  // NOLINT(*-member-init): filled by read
     // Bounded, so that a program that writes continuously does not delay signals or the end of the job.
     for (int round = 0; round < 16; ++round) {
-      const ssize_t got = ::read(fifo_.get(), part.data(), part.size());
-      if (got <= 0) return;
-      pending_.append(part.data(), static_cast<std::size_t>(got));
+      const ssize_t count = ::read(fifo_.get(), part.data(), part.size());
+      if (count <= 0) return;
+      pending_.append(part.data(), static_cast<std::size_t>(count));
       for (std::size_t end = 0; (end = pending_.find('\n')) != std::string::npos; pending_.erase(0, end + 1))
         send_note(pending_.substr(0, end));
       if (pending_.size() > kMaxPendingLine) pending_.clear();
@@ -197,23 +198,24 @@ int wait_for_end(pid_t program, ProgressReader& progress) {
   sigdelset(&waiting_mask, SIGCHLD);
   int status = 0;
   for (;;) {
-    const pid_t ended = ::waitpid(program, &status, WNOHANG);
-    if (ended == program || (ended < 0 && errno != EINTR)) return status;
-    pollfd source{progress.fd(), POLLIN, 0};
-    if (::ppoll(&source, 1, nullptr, &waiting_mask) > 0) progress.read();
+    const pid_t reaped = ::waitpid(program, &status, WNOHANG);
+    if (reaped == program || (reaped < 0 && errno != EINTR)) return status;
+    pollfd descriptor{progress.fd(), POLLIN, 0};
+    if (::ppoll(&descriptor, 1, nullptr, &waiting_mask) > 0) progress.read();
   }
 }
 
 Result<ResultValues> read_result() {
   const Fd file(::open(kResultFile, O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC));
   if (!file && errno == ENOENT) return ResultValues{};
-  struct stat info {};
-  if (!file || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
     return fail(Code::invalid, "result file: it is not a regular file");
-  std::string text(static_cast<std::size_t>(info.st_size), '\0');
+  std::string text(static_cast<std::size_t>(status.st_size), '\0');
   std::size_t size = 0;
-  for (ssize_t got = 1; got > 0 && size < text.size(); size += static_cast<std::size_t>(std::max<ssize_t>(got, 0)))
-    got = ::read(file.get(), text.data() + size, text.size() - size);
+  for (ssize_t count = 1; count > 0 && size < text.size();
+       size += static_cast<std::size_t>(std::max<ssize_t>(count, 0)))
+    count = ::read(file.get(), text.data() + size, text.size() - size);
   text.resize(size);
   return parse_result_file(text);
 }
@@ -224,38 +226,38 @@ std::string result_json(const ResultValues& result) {
   return dump_json(out);
 }
 
-void leave_by(int signal) {
+void exit_by_signal(int signal) {
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
   ::sigaction(signal, &action, nullptr);
-  sigset_t one;
-  sigemptyset(&one);
-  sigaddset(&one, signal);
-  ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, signal);
+  ::sigprocmask(SIG_UNBLOCK, &signals, nullptr);
   ::raise(signal);
 }
 
 // Sends the result or error, the artifacts and `done`; returns the exit code. The last frames are sent in one write, so
 // that the agent wakes up only once.
-int hand_over(int channel, int status, int start_error, const Plan& plan) {
+int send_answer(int channel, int status, int start_error, const ProgramPlan& plan) {
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  std::string last;
+  std::string final_frames;
   if (start_error != 0) {
-    append_frame(last, FrameKind::error,
+    append_frame(final_frames, FrameKind::error,
                  error_json("ProgramError", "cannot start " + plan.command[0] + ": " + errno_text(start_error)));
   } else if (WIFEXITED(status) && code == 0) {
     if (auto result = read_result()) {
-      append_frame(last, FrameKind::result, result_json(*result));
+      append_frame(final_frames, FrameKind::result, result_json(*result));
     } else {
       code = 1;
-      append_frame(last, FrameKind::error, result_error_json(result.error().message));
+      append_frame(final_frames, FrameKind::error, result_error_json(result.error().message));
     }
   } else if (WIFEXITED(status)) {
-    append_frame(last, FrameKind::error, error_json("Exit", "", code));
+    append_frame(final_frames, FrameKind::error, error_json("Exit", "", code));
   }
   send_artifacts(channel, kArtifactsFolder, plan.max_artifact_bytes);
-  append_frame(last, FrameKind::done, "");
-  send_frames(channel, last);
+  append_frame(final_frames, FrameKind::done, "");
+  send_frames(channel, final_frames);
   return code;
 }
 
@@ -263,25 +265,25 @@ int hand_over(int channel, int status, int start_error, const Plan& plan) {
 int run_program(JobChannel channel) {
   const auto request = read_request(channel.down);
   if (!request) return exit_before_start(channel.up, request.error());
-  Plan plan = lay_out(*request);
+  ProgramPlan plan = build_plan(*request);
   if (!write_file(plan.script_path, 0500, request->script) ||
       (plan.flow != "{}" && !write_file(kFlowFile, 0400, plan.flow)) ||
       !write_file(kInputsFile, 0400, request->inputs) || !write_file(kResultFile, 0600, "") ||
       (!plan.attached_path.empty() && !write_copy(plan.attached_path, request->attached)) || ::chdir("/job") != 0)
     return exit_before_start(channel.up, {Code::io, "/job: " + errno_text(errno) + ": increase policy.disk"});
   ProgressReader progress(channel.up);
-  const sigset_t mine = set_of({SIGTERM, SIGCHLD});
-  ::sigprocmask(SIG_BLOCK, &mine, nullptr);
-  handle(SIGCHLD, wake);
-  handle(SIGPIPE, SIG_IGN);
+  const sigset_t handled_signals = make_signal_set({SIGTERM, SIGCHLD});
+  ::sigprocmask(SIG_BLOCK, &handled_signals, nullptr);
+  set_signal_handler(SIGCHLD, interrupt_wait);
+  set_signal_handler(SIGPIPE, SIG_IGN);
   pid_t program = 0;
-  const int start_error = start(plan, program);
-  if (start_error == 0) forward_buffered_bytes(program);
-  const int not_started = (start_error == ENOENT ? kNotFound : kNotRunnable) << 8;
-  const int status = start_error == 0 ? wait_for_end(program, progress) : not_started;
+  const int start_error = spawn_program(plan, program);
+  if (start_error == 0) forward_pending_term(program);
+  const int start_failure_status = (start_error == ENOENT ? kNotFound : kNotRunnable) << 8;
+  const int status = start_error == 0 ? wait_for_end(program, progress) : start_failure_status;
   progress.finish();
-  const int code = hand_over(channel.up, status, start_error, plan);
-  if (WIFSIGNALED(status)) leave_by(WTERMSIG(status));
+  const int code = send_answer(channel.up, status, start_error, plan);
+  if (WIFSIGNALED(status)) exit_by_signal(WTERMSIG(status));
   return code;
 }
 

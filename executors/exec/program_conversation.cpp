@@ -9,7 +9,7 @@
 
 namespace mycojobs {
 
-void Tail::feed(std::string_view bytes) {
+void OutputTail::feed(std::string_view bytes) {
   constexpr std::size_t kMaxReadBytes =
       kMaxBytes + 1;  // one more byte, so that the cut below applies to these bytes too
   if (bytes.size() > kMaxReadBytes) bytes.remove_prefix(bytes.size() - kMaxReadBytes);
@@ -17,11 +17,11 @@ void Tail::feed(std::string_view bytes) {
   if (text_.size() > kMaxBytes) text_.erase(0, character_boundary(text_, text_.size() - kMaxBytes));
 }
 
-std::string Tail::last_line() const {
+std::string OutputTail::last_line() const {
   const std::size_t last = text_.find_last_not_of(" \t\r\n");
   if (last == std::string::npos) return {};
-  const std::size_t before = text_.rfind('\n', last);
-  const std::size_t first = before == std::string::npos ? 0 : before + 1;
+  const std::size_t newline = text_.rfind('\n', last);
+  const std::size_t first = newline == std::string::npos ? 0 : newline + 1;
   return to_utf8(std::string_view(text_).substr(first, last - first + 1));
 }
 
@@ -42,7 +42,7 @@ ScriptAnswer ProgramConversation::complete_answer() const {
 }
 
 JobEnd ProgramConversation::finish(const Outcome& outcome) const {
-  return outcome_to_end(context_, outcome, complete_answer());
+  return build_job_end(context_, outcome, complete_answer());
 }
 
 Result<std::unique_ptr<Conversation>> begin_program(const JobFacts& facts, const ProgramSpec& spec,
@@ -53,16 +53,17 @@ Result<std::unique_ptr<Conversation>> begin_program(const JobFacts& facts, const
                       .script_file = spec.script_file,
                       .environment = spec.environment,
                       .programs = spec.files,
-                      .attached = spec.attached_as};
-  for (std::string& word : extras.command) {
-    constexpr std::string_view kPlace = "{script}";
+                      .attached_path = spec.attached_path};
+  for (std::string& argument : extras.command) {
+    constexpr std::string_view kPlaceholder = "{script}";
     const std::string path = "/job/" + spec.script_file;
-    if (spec.verbatim) break;
-    for (std::size_t at = 0; (at = word.find(kPlace, at)) != std::string::npos; at += path.size())
-      word.replace(at, kPlace.size(), path);
+    if (spec.is_verbatim) break;
+    for (std::size_t position = 0; (position = argument.find(kPlaceholder, position)) != std::string::npos;
+         position += path.size())
+      argument.replace(position, kPlaceholder.size(), path);
   }
-  MJ_TRY(request, script_request(facts, extras));
-  return std::make_unique<ProgramConversation>(std::move(request), end_context(facts, spec.profile), sink,
+  MJ_TRY(request, encode_script_request(facts, extras));
+  return std::make_unique<ProgramConversation>(std::move(request), make_end_context(facts, spec.profile), sink,
                                                spec.attached);
 }
 

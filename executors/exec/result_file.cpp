@@ -11,9 +11,9 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kMaxKey = 1000;
+constexpr std::size_t kMaxKeyBytes = 1000;
 
-std::string_view take_line(std::string_view& text) {
+std::string_view pop_line(std::string_view& text) {
   const std::size_t end = std::min(text.find('\n'), text.size());
   std::string_view line = text.substr(0, end);
   text.remove_prefix(std::min(end + 1, text.size()));
@@ -21,16 +21,16 @@ std::string_view take_line(std::string_view& text) {
   return line;
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view trim_blanks(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r\n");
   return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
 }
 
-tl::unexpected<Error> wrong(std::size_t line, const std::string& what) {
-  return fail(Code::invalid, "result file, line " + std::to_string(line) + ": " + what);
+tl::unexpected<Error> line_error(std::size_t line, const std::string& problem) {
+  return fail(Code::invalid, "result file, line " + std::to_string(line) + ": " + problem);
 }
 
-Result<ResultValues> of_json(std::string_view text) {
+Result<ResultValues> parse_json_result(std::string_view text) {
   const auto object = parse_json(text, text.size());
   if (!object) return fail(Code::invalid, "result file: begins like a JSON object and is not one");
   return parse_result_values(*object);
@@ -40,56 +40,58 @@ Result<ResultValues> of_json(std::string_view text) {
 
 Result<ResultValues> parse_result_file(std::string_view text) {
   text = without_byte_order_mark(text);
-  if (trimmed(text).starts_with('{')) return of_json(trimmed(text));
-  ResultValues out;
+  if (trim_blanks(text).starts_with('{')) return parse_json_result(trim_blanks(text));
+  ResultValues values;
   std::size_t number = 0;
   while (!text.empty()) {
-    const std::string_view line = take_line(text);
+    const std::string_view line = pop_line(text);
     ++number;
-    if (trimmed(line).empty()) continue;
+    if (trim_blanks(line).empty()) continue;
     const std::size_t equals = line.find('=');
-    const std::size_t here = line.find("<<");
-    const bool many = here < equals;
-    const std::string key(line.substr(0, std::min(here, equals)));
-    if (std::min(here, equals) == std::string_view::npos)
-      return wrong(number, "neither key=value nor key<<END: " + excerpt(line, 80));
-    if (key.empty() || key.size() > kMaxKey) return wrong(number, "a key has 1 to 1000 bytes");
-    std::string value(many ? "" : line.substr(equals + 1));
-    if (many) {
-      const std::string mark(line.substr(here + 2));
-      const std::size_t began = number;
-      bool ended = false;
-      if (mark.empty()) return wrong(number, "no end mark after <<: write for example " + key + "<<END");
-      for (bool first = true; !ended && !text.empty(); first = false) {
-        const std::string_view next = take_line(text);
+    const std::size_t heredoc = line.find("<<");
+    const bool is_heredoc = heredoc < equals;
+    const std::string key(line.substr(0, std::min(heredoc, equals)));
+    if (std::min(heredoc, equals) == std::string_view::npos)
+      return line_error(number, "neither key=value nor key<<END: " + excerpt(line, 80));
+    if (key.empty() || key.size() > kMaxKeyBytes) return line_error(number, "a key has 1 to 1000 bytes");
+    std::string value(is_heredoc ? "" : line.substr(equals + 1));
+    if (is_heredoc) {
+      const std::string end_mark(line.substr(heredoc + 2));
+      const std::size_t first_line = number;
+      bool is_closed = false;
+      if (end_mark.empty()) return line_error(number, "no end mark after <<: write for example " + key + "<<END");
+      for (bool is_first = true; !is_closed && !text.empty(); is_first = false) {
+        const std::string_view value_line = pop_line(text);
         ++number;
-        ended = next == mark;
-        if (!ended) value += (first ? "" : "\n") + std::string(next);
+        is_closed = value_line == end_mark;
+        if (!is_closed) value += (is_first ? "" : "\n") + std::string(value_line);
       }
-      if (!ended)
-        return wrong(began, excerpt(key, 80) + "<<" + excerpt(mark, 80) + " has no line " + excerpt(mark, 80));
+      if (!is_closed)
+        return line_error(first_line,
+                          excerpt(key, 80) + "<<" + excerpt(end_mark, 80) + " has no line " + excerpt(end_mark, 80));
     }
     if (!is_utf8(key) || !is_utf8(value))
-      return wrong(number, "the value of " + excerpt(key, 80) + " is not UTF-8 text");
-    out.texts[key] = std::move(value);
+      return line_error(number, "the value of " + excerpt(key, 80) + " is not UTF-8 text");
+    values.texts[key] = std::move(value);
   }
-  return out;
+  return values;
 }
 
 ProgramProgress parse_progress(std::string_view line) {
-  line = trimmed(line);
+  line = trim_blanks(line);
   double value = 0;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), value);
-  std::string_view rest = line.substr(static_cast<std::size_t>(end - line.data()));
-  const bool number = error == std::errc() && (rest.empty() || rest.front() == ' ' || rest.front() == '%');
-  if (!number) return {std::nullopt, std::string(line)};
-  rest = trimmed(rest);
-  if (rest.starts_with('%')) {
+  std::string_view remainder = line.substr(static_cast<std::size_t>(end - line.data()));
+  const bool has_number =
+      error == std::errc() && (remainder.empty() || remainder.front() == ' ' || remainder.front() == '%');
+  if (!has_number) return {std::nullopt, std::string(line)};
+  remainder = trim_blanks(remainder);
+  if (remainder.starts_with('%')) {
     value /= 100;
-    rest = trimmed(rest.substr(1));
+    remainder = trim_blanks(remainder.substr(1));
   }
   if (!(value >= 0 && value <= 1)) return {std::nullopt, std::string(line)};
-  return {value, std::string(rest)};
+  return {value, std::string(remainder)};
 }
 
 }  // namespace mycojobs

@@ -18,7 +18,7 @@ namespace mycojobs {
 //   END
 //
 // A byte order mark at the beginning and blank lines between entries are skipped. The last value of a repeated key is
-// used. Error invalid: names the line or the key.
+// used. Error invalid names the line or the key.
 Result<ResultValues> parse_result_file(std::string_view text);
 
 struct ProgramProgress {

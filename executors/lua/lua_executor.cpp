@@ -6,8 +6,8 @@
 namespace mycojobs {
 
 const Result<std::string>& LuaHost::probe() {
-  std::call_once(asked_, [this] { answer_ = probe_program(program_, {"--version"}); });
-  return answer_;
+  std::call_once(probe_once_, [this] { version_ = probe_program(program_, {"--version"}); });
+  return version_;
 }
 
 Result<std::string> LuaExecutor::probe() const {

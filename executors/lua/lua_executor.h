@@ -1,5 +1,5 @@
 // Runs Lua scripts with mycojobs-luahost: sal, with the names of the System Abstraction Layer, and osis, with the
-// object store of the context. The table has two rows that share one host.
+// object store of the context. Both executors share one host.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ class LuaHost {
 
  private:
   std::string program_;
-  std::once_flag asked_;
-  Result<std::string> answer_;
+  std::once_flag probe_once_;
+  Result<std::string> version_;
 };
 
 class LuaExecutor final : public Executor {
@@ -31,7 +31,7 @@ class LuaExecutor final : public Executor {
   std::string_view name() const override { return name_; }
   std::vector<std::string> script_types() const override { return {name_}; }
   std::vector<Stage> stages() const override { return {{name_, "lua", profile(name_)}}; }
-  bool calls_objects() const override { return name_ == "osis"; }
+  bool uses_object_store() const override { return name_ == "osis"; }
   Result<std::string> probe() const override;
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 

@@ -23,7 +23,7 @@
 namespace mycojobs {
 namespace {
 
-// True if the error is a temporary lack of resources.
+// Returns whether the error is a temporary lack of resources.
 bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
 std::int64_t nanoseconds(const timespec& time) { return time.tv_sec * std::int64_t{1'000'000'000} + time.tv_nsec; }
@@ -43,7 +43,7 @@ Result<Fd> seal(const Fd& file, std::size_t size) {
   return copy;
 }
 
-Result<std::string> hash_of(const Fd& file, std::size_t size) {
+Result<std::string> hash_file(const Fd& file, std::size_t size) {
   if (size == 0) return sha256_hex({});
   void* bytes = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE | MAP_POPULATE, file.get(), 0);
   if (bytes == MAP_FAILED) return fail(Code::io, "mmap: " + errno_text(errno));
@@ -54,32 +54,32 @@ Result<std::string> hash_of(const Fd& file, std::size_t size) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Fd>> ProgramCache::sealed(const std::string& path, const std::string& hash,
-                                                       std::uint64_t max) {
-  const auto unreadable = [&](Code code, const std::string& why) {
-    return fail(code, "the program " + hash + " cannot be read: " + path + ": " + why);
+Result<std::shared_ptr<const Fd>> ProgramCache::load(const std::string& path, const std::string& hash,
+                                                     std::uint64_t max_bytes) {
+  const auto read_error = [&](Code code, const std::string& reason) {
+    return fail(code, "the program " + hash + " cannot be read: " + path + ": " + reason);
   };
   const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat info {};
   if (!file || ::fstat(file.get(), &info) != 0)
-    return unreadable(is_shortage(errno) ? Code::unavailable : Code::unsupported, errno_text(errno));
-  if (!S_ISREG(info.st_mode)) return unreadable(Code::unsupported, "it is not a regular file");
+    return read_error(is_shortage(errno) ? Code::unavailable : Code::unsupported, errno_text(errno));
+  if (!S_ISREG(info.st_mode)) return read_error(Code::unsupported, "it is not a regular file");
   const auto size = static_cast<std::size_t>(info.st_size);
-  if (size > max) {
+  if (size > max_bytes) {
     return fail(Code::invalid, "script: the program has " + std::to_string(size) +
-                                   " bytes, and the job's disk and files at most " + std::to_string(max) +
+                                   " bytes, and the job's disk and files at most " + std::to_string(max_bytes) +
                                    ": increase policy.disk and policy.file_size");
   }
   const Identity identity{info.st_dev, info.st_ino, info.st_size, nanoseconds(info.st_mtim), nanoseconds(info.st_ctim)};
-  if (auto known = find(path, identity)) return known;
+  if (auto cached = find(path, identity)) return cached;
   auto copy = seal(file, size);
-  if (!copy) return unreadable(Code::unavailable, copy.error().message);
-  const auto found = hash_of(*copy, size);
-  if (!found) return unreadable(Code::unavailable, found.error().message);
-  if (*found != hash)
+  if (!copy) return read_error(Code::unavailable, copy.error().message);
+  const auto file_hash = hash_file(*copy, size);
+  if (!file_hash) return read_error(Code::unavailable, file_hash.error().message);
+  if (*file_hash != hash)
     return fail(Code::invalid, "script: " + path + " does not match the hash in its name: remove it and add it again");
   auto shared = std::make_shared<const Fd>(std::move(*copy));
-  keep({path, identity, shared});
+  store({path, identity, shared});
   return shared;
 }
 
@@ -97,60 +97,60 @@ std::shared_ptr<const Fd> ProgramCache::find(const std::string& path, const Iden
   return nullptr;
 }
 
-void ProgramCache::keep(Entry entry) {
+void ProgramCache::store(Entry entry) {
   const auto size = static_cast<std::uint64_t>(entry.identity.size);
-  if (size > max_stored_) return;
+  if (size > max_stored_bytes_) return;
   const std::scoped_lock lock(mutex_);
   stored_bytes_ += size;
   entries_.push_front(std::move(entry));
-  for (; stored_bytes_ > max_stored_; entries_.pop_back())
+  for (; stored_bytes_ > max_stored_bytes_; entries_.pop_back())
     stored_bytes_ -= static_cast<std::uint64_t>(entries_.back().identity.size);
 }
 
 namespace {
 
 constexpr std::size_t kMinDigits = 8, kHashDigits = 64;
-constexpr const char* kRemedy = ": add it with `mycojobs program add FILE` and prints its hash";
+constexpr const char* kRemedy = ": add it with `mycojobs program add FILE`, which prints its hash";
 
-std::vector<std::string> lines_of(const std::string& script) {
+std::vector<std::string> split_lines(const std::string& script) {
   std::vector<std::string> lines;
-  for (std::size_t from = 0; from < script.size();) {
-    const std::size_t end = std::min(script.find('\n', from), script.size());
-    std::string line = script.substr(from, end - from);
+  for (std::size_t begin = 0; begin < script.size();) {
+    const std::size_t end = std::min(script.find('\n', begin), script.size());
+    std::string line = script.substr(begin, end - begin);
     if (line.ends_with('\r')) line.pop_back();
     lines.push_back(std::move(line));
-    from = end + 1;
+    begin = end + 1;
   }
   return lines;
 }
 
-Result<std::string> find_program(const std::string& folder, const std::string& beginning) {
-  const bool is_hash = beginning.size() >= kMinDigits && beginning.size() <= kHashDigits &&
-                       beginning.find_first_not_of("0123456789abcdef") == std::string::npos;
+Result<std::string> find_program(const std::string& folder, const std::string& prefix) {
+  const bool is_hash = prefix.size() >= kMinDigits && prefix.size() <= kHashDigits &&
+                       prefix.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!is_hash) {
     return fail(Code::invalid,
                 "script: its first line must be the SHA-256 of a program, 8 to 64 digits in lower-case "
                 "letters, not " +
-                    excerpt(beginning, 80) + kRemedy);
+                    excerpt(prefix, 80) + kRemedy);
   }
-  std::string found;
+  std::string match;
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(folder.c_str()), ::closedir);
   while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
     const std::string name = entry->d_name;
-    if (name.size() != kHashDigits || !name.starts_with(beginning)) continue;
-    if (!found.empty())
-      return fail(Code::invalid, "script: more than one program begins with " + beginning + ": use more digits");
-    found = name;
+    if (name.size() != kHashDigits || !name.starts_with(prefix)) continue;
+    if (!match.empty())
+      return fail(Code::invalid, "script: more than one program begins with " + prefix + ": use more digits");
+    match = name;
   }
-  if (found.empty())
-    return fail(Code::invalid, "script: no program of this context on this host is " + beginning + kRemedy);
-  return found;
+  if (match.empty())
+    return fail(Code::invalid, "script: no program of this context on this host is " + prefix + kRemedy);
+  return match;
 }
 
 }  // namespace
 
 std::vector<Stage> NativeExecutor::stages() const {
-  return {{.profile = "native", .host = kProgramHost, .policy = profile("native"), .programs = true}};
+  return {{.profile = "native", .host = kProgramHost, .policy = profile("native"), .needs_exec = true}};
 }
 
 Result<std::string> NativeExecutor::probe() const {
@@ -160,18 +160,19 @@ Result<std::string> NativeExecutor::probe() const {
 }
 
 Result<std::unique_ptr<Conversation>> NativeExecutor::begin(const JobFacts& facts, ArtifactSink* sink) const {
-  std::vector<std::string> lines = lines_of(facts.job.script);
+  std::vector<std::string> lines = split_lines(facts.job.script);
   const std::string folder = programs_folder(state_dir_, facts.job.context_id);
   MJ_TRY(hash, find_program(folder, lines.empty() ? "" : lines.front()));
-  const std::uint64_t max = std::min({facts.granted.disk_bytes, facts.granted.file_bytes, kMaxProgramBytes});
-  MJ_TRY(program, programs_.sealed(folder + '/' + hash, hash, max));
+  const std::uint64_t max_bytes =
+      std::min({facts.granted_policy.disk_bytes, facts.granted_policy.file_bytes, kMaxProgramBytes});
+  MJ_TRY(program, programs_.load(folder + '/' + hash, hash, max_bytes));
   lines.front() = "/job/program";
   return begin_program(facts,
                        {.executor = name(),
                         .profile = "native",
                         .command = std::move(lines),
-                        .verbatim = true,
-                        .attached_as = "program",
+                        .is_verbatim = true,
+                        .attached_path = "program",
                         .attached = std::move(program)},
                        sink);
 }

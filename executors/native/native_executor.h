@@ -5,7 +5,7 @@
 //   an argument
 //   another argument
 //
-// Script types: native and rust. The executed bytes always have that hash (ProgramCache).
+// Script types: native and rust. The executed bytes always have the hash of the script (ProgramCache).
 #pragma once
 
 #include <sys/types.h>
@@ -28,14 +28,14 @@ class ProgramCache {
  public:
   static constexpr std::uint64_t kMaxBytes = 64ULL << 20;
 
-  // max_stored: limit of all cached bytes. The least recently used program is evicted; a larger program is read for
-  // each run.
-  explicit ProgramCache(std::uint64_t max_stored = kMaxBytes) : max_stored_(max_stored) {}
+  // max_stored_bytes: limit of all cached bytes. The least recently used program is evicted; a larger program is read
+  // for each run.
+  explicit ProgramCache(std::uint64_t max_stored_bytes = kMaxBytes) : max_stored_bytes_(max_stored_bytes) {}
 
-  // path: a file named by its hash. Errors: invalid, the file has more than `max` bytes or another hash; unsupported,
-  // the file is unreadable; unavailable, resources are temporarily short. A file whose times, size or inode changed is
-  // read again.
-  Result<std::shared_ptr<const Fd>> sealed(const std::string& path, const std::string& hash, std::uint64_t max);
+  // Returns the program as a sealed file in memory. path: a file named by its hash. Errors: invalid if the file has
+  // more than max_bytes or another hash; unsupported if the file is unreadable; unavailable during a temporary lack of
+  // resources. A file whose times, size or inode have changed is read again.
+  Result<std::shared_ptr<const Fd>> load(const std::string& path, const std::string& hash, std::uint64_t max_bytes);
 
  private:
   struct Identity {
@@ -51,9 +51,9 @@ class ProgramCache {
     std::shared_ptr<const Fd> file;
   };
   std::shared_ptr<const Fd> find(const std::string& path, const Identity&);
-  void keep(Entry);
+  void store(Entry);
 
-  const std::uint64_t max_stored_;
+  const std::uint64_t max_stored_bytes_;
   std::mutex mutex_;
   std::list<Entry> entries_;        // most recently used first
   std::uint64_t stored_bytes_ = 0;  // bytes of all entries
@@ -69,7 +69,7 @@ class NativeExecutor final : public Executor {
   Result<std::string> probe() const override;
   // begin() may wait for the disk of the context's programs.
   bool can_block() const override { return true; }
-  bool can_finish_block() const override { return false; }
+  bool can_block_in_finish() const override { return false; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:

@@ -18,7 +18,7 @@ struct CheckRow {
 
 struct PluginCheck {
   std::vector<CheckRow> rows;
-  std::shared_ptr<PluginClient> client;  // null: the plugin could not be loaded
+  std::shared_ptr<PluginClient> client;  // null if the plugin could not be loaded
   bool ok() const {
     return std::all_of(rows.begin(), rows.end(), [](const CheckRow& row) { return row.ok; });
   }

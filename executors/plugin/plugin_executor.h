@@ -35,11 +35,11 @@ class PluginExecutor final : public Executor {
 
  private:
   Stage stage() const;
-  Error blame_plugin(Error, const std::string& job) const;
+  Error count_fault(Error, const std::string& job) const;
 
   std::shared_ptr<PluginClient> client_;
   mutable std::mutex mutex_;
-  mutable std::map<std::string, std::uint32_t> faults_;  // by context and job; the most recent faults only
+  mutable std::map<std::string, std::uint32_t> faults_;  // by context and job; bounded
 };
 
 }  // namespace mycojobs::plugin

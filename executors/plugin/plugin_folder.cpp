@@ -17,24 +17,25 @@ constexpr std::size_t kMaxPlugins = 64;
 struct RegisteredNames {
   std::set<std::string> names, types;
 
-  // Returns the reason why the plugin cannot be added; empty: it was added.
-  std::string add(const Description& about) {
-    if (names.contains(about.name)) return fmt::format("name: an executor {} exists already", excerpt(about.name));
-    for (const std::string& type : about.script_types) {
+  // Adds the names of the plugin. Returns the reason why they cannot be added, or an empty text.
+  std::string add(const PluginDescription& description) {
+    if (names.contains(description.name))
+      return fmt::format("name: an executor {} exists already", excerpt(description.name));
+    for (const std::string& type : description.script_types) {
       if (types.contains(type)) return fmt::format("script_types: another executor serves {} already", excerpt(type));
     }
-    names.insert(about.name);
-    types.insert(about.script_types.begin(), about.script_types.end());
+    names.insert(description.name);
+    types.insert(description.script_types.begin(), description.script_types.end());
     return {};
   }
 };
 
 struct PluginFolderListing {
   std::vector<std::string> files;
-  std::string problem;  // why the folder could not be read
+  std::string problem;  // reason why the folder could not be read
 };
 
-PluginFolderListing list(const std::string& folder) {
+PluginFolderListing list_plugin_files(const std::string& folder) {
   PluginFolderListing listing;
   std::error_code error;
   for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
@@ -50,18 +51,18 @@ PluginFolderListing list(const std::string& folder) {
 
 PluginFolder load_plugins(const std::string& folder, const std::string& host, std::set<std::string> taken_names,
                           std::set<std::string> taken_types, const Clock& clock) {
-  PluginFolder found;
-  RegisteredNames taken{std::move(taken_names), std::move(taken_types)};
-  const PluginFolderListing listing = list(folder);
-  const auto refuse = [&found](const std::string& file, std::string reason) {
+  PluginFolder result;
+  RegisteredNames registered{std::move(taken_names), std::move(taken_types)};
+  const PluginFolderListing listing = list_plugin_files(folder);
+  const auto refuse = [&result](const std::string& file, std::string reason) {
     PluginReport report;
     report.file = file;
     report.reason = std::move(reason);
-    found.reports.push_back(std::move(report));
+    result.reports.push_back(std::move(report));
   };
   if (!listing.problem.empty()) refuse(folder, listing.problem);
   for (const std::string& file : listing.files) {
-    if (found.reports.size() >= kMaxPlugins) {
+    if (result.reports.size() >= kMaxPlugins) {
       refuse(file, fmt::format("at most {} plugins are loaded: remove others from the folder", kMaxPlugins));
       break;
     }
@@ -73,13 +74,14 @@ PluginFolder load_plugins(const std::string& folder, const std::string& host, st
       refuse(file, client.error().message);
       continue;
     }
-    const Description& about = (*client)->description();
-    std::string reason = taken.add(about);
+    const PluginDescription& description = (*client)->description();
+    std::string reason = registered.add(description);
     const auto state = reason.empty() ? PluginState::loaded : PluginState::refused;
-    found.reports.push_back({file, about.name, about.version, about.abi, about.script_types, state, std::move(reason)});
-    if (state == PluginState::loaded) found.loaded.push_back(std::move(*client));
+    result.reports.push_back({file, description.name, description.version, description.abi, description.script_types,
+                              state, std::move(reason)});
+    if (state == PluginState::loaded) result.loaded.push_back(std::move(*client));
   }
-  return found;
+  return result;
 }
 
 }  // namespace mycojobs::plugin

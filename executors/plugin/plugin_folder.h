@@ -1,5 +1,5 @@
 // Loads the plugin folder: each *.so file is a plugin, in alphabetical order. A refused plugin is reported with its
-// reason; the others are still loaded.
+// reason and does not affect the other plugins.
 #pragma once
 
 #include <array>
@@ -27,11 +27,11 @@ constexpr std::string_view to_string(PluginState state) {
 
 struct PluginReport {
   std::string file;           // path
-  std::string name, version;  // empty: not loaded
+  std::string name, version;  // empty if the plugin was not loaded
   std::uint32_t abi = 0;
   std::vector<std::string> script_types;
   PluginState state = PluginState::refused;
-  std::string reason;  // refused or unusable: the reason; works: the program that runs the scripts
+  std::string reason;  // reason of `refused` and `unusable`; program that runs the scripts if `works`
 };
 
 struct PluginFolder {
@@ -39,7 +39,7 @@ struct PluginFolder {
   std::vector<std::shared_ptr<PluginClient>> loaded;  // in the same order
 };
 
-// taken: names and script types that are already in use. A missing folder contains no plugins.
+// taken_names, taken_types: names and script types that are already in use. A missing folder contains no plugins.
 PluginFolder load_plugins(const std::string& folder, const std::string& host, std::set<std::string> taken_names,
                           std::set<std::string> taken_types, const Clock&);
 

@@ -21,11 +21,11 @@ namespace {
 using nlohmann::json;
 
 // All values are texts, which plugins of any version accept.
-json inputs_of(const JobFacts& facts) {
+json encode_inputs(const JobFacts& facts) {
   json out = json::object();
-  const ScriptInputs seen = seen_inputs(facts, flow_data_of(facts.job));
-  for (const auto& [name, input] : seen.single) out[name] = input->result;
-  for (const auto& [node, inputs] : seen.joined) {
+  const ScriptInputs script_inputs = arrange_inputs(facts, parse_flow_data(facts.job));
+  for (const auto& [name, input] : script_inputs.single) out[name] = input->result;
+  for (const auto& [node, inputs] : script_inputs.joined) {
     out[node] = json::array();
     for (const JobInput* input : inputs) out[node].push_back(input == nullptr ? json::object() : json(input->result));
   }
@@ -38,165 +38,176 @@ constexpr std::size_t kMaxPath = 255;
 constexpr std::size_t kMaxVariables = 1000;
 constexpr std::size_t kMaxNotes = 20;
 const std::string kScriptFile = "script";              // default name of the script's file
-constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // longer pauses are reduced to this
+constexpr double kMaxRetrySeconds = 30.0 * 24 * 3600;  // upper limit of the pause before a retry
 
-tl::unexpected<Error> wrong(const std::string& what) { return fail(Code::invalid, what); }
+tl::unexpected<Error> reply_error(const std::string& problem) { return fail(Code::invalid, problem); }
 
-Result<void> check_names(const json& object, const std::string& where, std::initializer_list<std::string_view> known) {
+Result<void> check_names(const json& object, const std::string& where,
+                         std::initializer_list<std::string_view> allowed) {
   for (const auto& item : object.items()) {
-    if (std::find(known.begin(), known.end(), item.key()) != known.end()) continue;
+    if (std::find(allowed.begin(), allowed.end(), item.key()) != allowed.end()) continue;
     std::string names;
-    for (std::string_view name : known) names += (names.empty() ? "" : ", ") + std::string(name);
-    return wrong(fmt::format("{}{} is not a known name: use one of {}", where, excerpt(item.key()), names));
+    for (std::string_view name : allowed) names += (names.empty() ? "" : ", ") + std::string(name);
+    return reply_error(fmt::format("{}{} is not a known name: use one of {}", where, excerpt(item.key()), names));
   }
   return {};
 }
 
-Result<std::string> text_of(const json& value, const std::string& name) {
-  if (!value.is_string()) return wrong(name + ": it is not text");
+Result<std::string> parse_text(const json& value, const std::string& name) {
+  if (!value.is_string()) return reply_error(name + ": it is not text");
   const auto& text = value.get_ref<const std::string&>();
-  if (text.find('\0') != std::string::npos) return wrong(name + ": it contains NUL");
+  if (text.find('\0') != std::string::npos) return reply_error(name + ": it contains NUL");
   return text;
 }
 
 // Returns an empty text if the member is absent.
-Result<std::string> member(const json& object, const std::string& name, const std::string& where = "") {
-  const auto found = object.find(name);
-  if (found == object.end()) return std::string();
-  return text_of(*found, where + name);
+Result<std::string> read_text_member(const json& object, const std::string& name, const std::string& where = "") {
+  const auto entry = object.find(name);
+  if (entry == object.end()) return std::string();
+  return parse_text(*entry, where + name);
 }
 
-Result<json> object_of(std::string_view reply) {
+Result<json> parse_object(std::string_view reply) {
   MJ_TRY(value, parse_json(reply, kMaxReplyBytes));
-  if (!value.is_object()) return wrong("it is not a JSON object");
+  if (!value.is_object()) return reply_error("it is not a JSON object");
   return std::move(value);
 }
 
-Result<std::vector<std::string>> texts_of(const json& object, const std::string& name, std::size_t most) {
+Result<std::vector<std::string>> read_texts(const json& object, const std::string& name, std::size_t max_items) {
   std::vector<std::string> out;
-  const auto found = object.find(name);
-  if (found == object.end()) return out;
-  if (!found->is_array()) return wrong(name + ": it is not a list");
-  if (found->size() > most) return wrong(fmt::format("{}: {} items; at most {}", name, found->size(), most));
-  for (const json& each : *found) {
-    MJ_TRY(text, text_of(each, fmt::format("{}[{}]", name, out.size())));
+  const auto entry = object.find(name);
+  if (entry == object.end()) return out;
+  if (!entry->is_array()) return reply_error(name + ": it is not a list");
+  if (entry->size() > max_items)
+    return reply_error(fmt::format("{}: {} items; at most {}", name, entry->size(), max_items));
+  for (const json& each : *entry) {
+    MJ_TRY(text, parse_text(each, fmt::format("{}[{}]", name, out.size())));
     out.push_back(std::move(text));
   }
   return out;
 }
 
-Result<TextMap> map_of(const json& value, const std::string& name, std::size_t most) {
-  if (!value.is_object()) return wrong(name + ": it is not an object");
-  if (value.size() > most) return wrong(fmt::format("{}: {} names; at most {}", name, value.size(), most));
+Result<TextMap> parse_text_map(const json& value, const std::string& name, std::size_t max_items) {
+  if (!value.is_object()) return reply_error(name + ": it is not an object");
+  if (value.size() > max_items)
+    return reply_error(fmt::format("{}: {} names; at most {}", name, value.size(), max_items));
   TextMap out;
   for (const auto& [key, each] : value.items()) {
-    if (!each.is_string()) return wrong(fmt::format("{}: the value of {} is not text", name, excerpt(key)));
+    if (!each.is_string()) return reply_error(fmt::format("{}: the value of {} is not text", name, excerpt(key)));
     out.emplace(key, each.get<std::string>());
   }
   return out;
 }
 
-Result<std::optional<PluginError>> refusal_of(const json& object) {
+Result<std::optional<PluginError>> read_refusal(const json& object) {
   if (!object.contains("error")) return std::optional<PluginError>();
   MJ_CHECK(check_names(object, "", {"error", "field"}));
-  MJ_TRY(error, member(object, "error"));
-  MJ_TRY(field, member(object, "field"));
-  if (error.empty()) return wrong("error: it is empty: give the reason");
+  MJ_TRY(error, read_text_member(object, "error"));
+  MJ_TRY(field, read_text_member(object, "field"));
+  if (error.empty()) return reply_error("error: it is empty: give the reason");
   return std::optional<PluginError>(PluginError{printable_line(error), printable_line(field, 64)});
 }
 
-Result<std::vector<std::string>> command_of(const json& object) {
-  MJ_TRY(command, texts_of(object, "command", kMaxArguments));
-  if (command.empty()) return wrong("command: it is missing: give the program's absolute path and its arguments");
-  if (!command[0].starts_with('/')) return wrong("command[0]: " + excerpt(command[0]) + " is not an absolute path");
+Result<std::vector<std::string>> read_command(const json& object) {
+  MJ_TRY(command, read_texts(object, "command", kMaxArguments));
+  if (command.empty()) return reply_error("command: it is missing: give the program's absolute path and its arguments");
+  if (!command[0].starts_with('/'))
+    return reply_error("command[0]: " + excerpt(command[0]) + " is not an absolute path");
   return std::move(command);
 }
 
-Result<TextMap> environment_of(const json& object) {
-  const auto found = object.find("environment");
-  if (found == object.end()) return TextMap();
-  MJ_TRY(variables, map_of(*found, "environment", kMaxVariables));
+Result<TextMap> read_environment(const json& object) {
+  const auto entry = object.find("environment");
+  if (entry == object.end()) return TextMap();
+  MJ_TRY(variables, parse_text_map(*entry, "environment", kMaxVariables));
   for (const auto& [name, value] : variables) {
     if (name.empty() || name.find_first_of(std::string_view("=\0", 2)) != std::string::npos)
-      return wrong("environment: " + excerpt(name) + " is not a valid name of a variable");
+      return reply_error("environment: " + excerpt(name) + " is not a valid name of a variable");
     if (name.starts_with("MYCOJOBS_"))
-      return wrong("environment: " + excerpt(name) + ": these names are reserved for the agent");
+      return reply_error("environment: " + excerpt(name) + ": these names are reserved for the agent");
     if (value.find('\0') != std::string::npos)
-      return wrong("environment: the value of " + excerpt(name) + " contains NUL");
+      return reply_error("environment: the value of " + excerpt(name) + " contains NUL");
   }
   return std::move(variables);
 }
 
 // Names in the job's folder that the agent and mycojobs-exechost use.
 bool is_reserved(std::string_view name) {
-  constexpr std::string_view kOwn[] = {"artifacts",     "secrets",   "inputs",  "inputs.json",
-                                       kInputsByIdName, "flow.json", ".result", ".progress"};
-  return std::find(std::begin(kOwn), std::end(kOwn), name) != std::end(kOwn);
+  constexpr std::string_view kReservedNames[] = {"artifacts",     "secrets",   "inputs",  "inputs.json",
+                                                 kInputsByIdName, "flow.json", ".result", ".progress"};
+  return std::find(std::begin(kReservedNames), std::end(kReservedNames), name) != std::end(kReservedNames);
 }
 
 // Accepts relative paths such as "lib/prelude.awk", without ".." and outside of reserved folders.
 Result<void> check_path(const std::string& field, const std::string& path) {
-  const auto bad = [&](const std::string& why) { return wrong(field + ": " + excerpt(path) + ": " + why); };
-  if (path.empty() || path.size() > kMaxPath) return bad(fmt::format("a path has 1 to {} bytes", kMaxPath));
-  if (path.find('\0') != std::string::npos) return bad("it contains NUL");
-  std::string_view rest = path;
-  for (bool first = true; !rest.empty() || first; first = false) {
-    const auto slash = std::min(rest.find('/'), rest.size());
-    const std::string_view part = rest.substr(0, slash);
+  const auto path_error = [&](const std::string& problem) {
+    return reply_error(field + ": " + excerpt(path) + ": " + problem);
+  };
+  if (path.empty() || path.size() > kMaxPath) return path_error(fmt::format("a path has 1 to {} bytes", kMaxPath));
+  if (path.find('\0') != std::string::npos) return path_error("it contains NUL");
+  std::string_view remainder = path;
+  for (bool is_first = true; !remainder.empty() || is_first; is_first = false) {
+    const auto slash = std::min(remainder.find('/'), remainder.size());
+    const std::string_view part = remainder.substr(0, slash);
     if (part.empty() || part == "." || part == "..")
-      return bad("it is not a path below the job's folder: use one such as lib/prelude.awk");
-    if (first && is_reserved(part)) return bad("this name is reserved for the agent");
-    if (slash + 1 == rest.size()) return bad("it ends with a slash");
-    rest.remove_prefix(std::min(slash + 1, rest.size()));
+      return path_error("it is not a path below the job's folder: use one such as lib/prelude.awk");
+    if (is_first && is_reserved(part)) return path_error("this name is reserved for the agent");
+    if (slash + 1 == remainder.size()) return path_error("it ends with a slash");
+    remainder.remove_prefix(std::min(slash + 1, remainder.size()));
   }
   return {};
 }
 
-Result<unsigned> mode_of(const json& file, const std::string& where) {
+Result<unsigned> read_mode(const json& file, const std::string& where) {
   if (!file.contains("mode")) return 0644U;
-  MJ_TRY(text, member(file, "mode", where));
+  MJ_TRY(text, read_text_member(file, "mode", where));
   unsigned mode = 0;
   for (char c : text) mode = c >= '0' && c <= '7' && mode <= 0777 ? mode * 8 + static_cast<unsigned>(c - '0') : 01000;
-  if (text.empty() || mode > 0777) return wrong(where + "mode: " + excerpt(text) + " is not 0000 to 0777, as text");
+  if (text.empty() || mode > 0777)
+    return reply_error(where + "mode: " + excerpt(text) + " is not 0000 to 0777, as text");
   return mode;
 }
 
-Result<std::vector<PluginFile>> files_of(const json& object) {
+Result<std::vector<PluginFile>> read_files(const json& object) {
   std::vector<PluginFile> out;
-  const auto found = object.find("files");
-  if (found == object.end()) return out;
-  if (!found->is_object()) return wrong("files: it is not an object");
-  if (found->size() > kMaxFiles) return wrong(fmt::format("files: {} files; at most {}", found->size(), kMaxFiles));
-  for (const auto& [path, file] : found->items()) {
+  const auto entry = object.find("files");
+  if (entry == object.end()) return out;
+  if (!entry->is_object()) return reply_error("files: it is not an object");
+  if (entry->size() > kMaxFiles)
+    return reply_error(fmt::format("files: {} files; at most {}", entry->size(), kMaxFiles));
+  for (const auto& [path, file] : entry->items()) {
     MJ_CHECK(check_path("files", path));
     const std::string where = "files." + printable_line(path) + ".";
-    if (!file.is_object()) return wrong(where + "text: it is missing: give text or base64");
+    if (!file.is_object()) return reply_error(where + "text: it is missing: give text or base64");
     MJ_CHECK(check_names(file, where, {"text", "base64", "mode"}));
-    if (file.contains("text") == file.contains("base64")) return wrong(where + "text: give either text or base64");
-    PluginFile made{path, {}, 0};
-    MJ_TRY(mode, mode_of(file, where));
-    made.mode = mode;
+    if (file.contains("text") == file.contains("base64"))
+      return reply_error(where + "text: give either text or base64");
+    PluginFile plugin_file{path, {}, 0};
+    MJ_TRY(mode, read_mode(file, where));
+    plugin_file.mode = mode;
     const json& value = file.contains("text") ? file.at("text") : file.at("base64");
-    if (!value.is_string()) return wrong(where + (file.contains("text") ? "text" : "base64") + ": it is not text");
-    made.bytes = value.get<std::string>();
+    if (!value.is_string())
+      return reply_error(where + (file.contains("text") ? "text" : "base64") + ": it is not text");
+    plugin_file.bytes = value.get<std::string>();
     if (file.contains("base64")) {
-      auto bytes = decode_base64(made.bytes);
-      if (!bytes) return wrong(where + "base64: it is not base64 of RFC 4648 with padding");
-      made.bytes = std::move(*bytes);
+      auto bytes = decode_base64(plugin_file.bytes);
+      if (!bytes) return reply_error(where + "base64: it is not base64 of RFC 4648 with padding");
+      plugin_file.bytes = std::move(*bytes);
     }
-    out.push_back(std::move(made));
+    out.push_back(std::move(plugin_file));
   }
   return out;
 }
 
-Result<void> read_error(const json& error, InterpretReply& out) {
-  if (!error.is_object()) return wrong("error: it is not an object");
+Result<void> parse_error(const json& error, InterpretReply& out) {
+  if (!error.is_object()) return reply_error("error: it is not an object");
   MJ_CHECK(check_names(error, "error.", {"type", "message", "line", "retry"}));
-  MJ_TRY(type, member(error, "type", "error."));
-  MJ_TRY(message, member(error, "message", "error."));
-  if (message.empty()) return wrong("error.message: it is missing: describe the error");
+  MJ_TRY(type, read_text_member(error, "type", "error."));
+  MJ_TRY(message, read_text_member(error, "message", "error."));
+  if (message.empty()) return reply_error("error.message: it is missing: describe the error");
   if (const auto line = error.find("line"); line != error.end()) {
-    if (!line->is_number_unsigned() || *line > UINT32_MAX) return wrong("error.line: it is not a whole number from 0");
+    if (!line->is_number_unsigned() || *line > UINT32_MAX)
+      return reply_error("error.line: it is not a whole number from 0");
     out.line = line->get<std::uint32_t>();
   }
   if (const auto retry = error.find("retry"); retry != error.end()) {
@@ -205,7 +216,7 @@ Result<void> read_error(const json& error, InterpretReply& out) {
     } else if (*retry == false) {
       out.retry_forbidden = true;
     } else {
-      return wrong("error.retry: it is neither false nor a number of seconds");
+      return reply_error("error.retry: it is neither false nor a number of seconds");
     }
   }
   out.type = type.empty() ? "Error" : printable_line(type, 100);
@@ -217,15 +228,15 @@ Result<void> read_error(const json& error, InterpretReply& out) {
 
 using nlohmann::json;
 
-std::string printable_line(std::string_view text, std::size_t max) {
-  std::string out = to_utf8(whole_characters(text, max));
+std::string printable_line(std::string_view text, std::size_t max_bytes) {
+  std::string out = to_utf8(whole_characters(text, max_bytes));
   for (char& c : out) {
     if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
   }
-  return text.size() > max ? out + "..." : out;
+  return text.size() > max_bytes ? out + "..." : out;
 }
 
-std::string job_question(const JobFacts& facts) {
+std::string encode_prepare_request(const JobFacts& facts) {
   const Job& job = facts.job;
   return dump_json({{"id", job.id},
                     {"caller_id", job.caller_id},
@@ -237,79 +248,79 @@ std::string job_question(const JobFacts& facts) {
                     {"environment", json(job.env_vars)},
                     {"timeout", job.timeout ? json(*job.timeout) : json(nullptr)},
                     {"deadline_unix_ms", facts.deadline_unix_ms},
-                    {"inputs", inputs_of(facts)},
-                    {"flow", *flow_data_of(job).values}});
+                    {"inputs", encode_inputs(facts)},
+                    {"flow", *parse_flow_data(job).values}});
 }
 
-PluginRunEnd ended_of(const Job& job) {
+PluginRunEnd make_run_end(const Job& job) {
   return {job.id, job.caller_id, job.context_id, job.name, job.script_type, job.attempt, {}, {}};
 }
 
-std::string outcome_question(const PluginRunEnd& ended, const Outcome& outcome) {
+std::string encode_interpret_request(const PluginRunEnd& run_end, const Outcome& outcome) {
   return dump_json({{"job",
-                     {{"id", ended.id},
-                      {"caller_id", ended.caller_id},
-                      {"context_id", ended.context_id},
-                      {"name", ended.name},
-                      {"attempt", ended.attempt},
-                      {"script_type", ended.script_type}}},
+                     {{"id", run_end.id},
+                      {"caller_id", run_end.caller_id},
+                      {"context_id", run_end.context_id},
+                      {"name", run_end.name},
+                      {"attempt", run_end.attempt},
+                      {"script_type", run_end.script_type}}},
                     {"status", to_string(outcome.status)},
                     {"exit_code", outcome.exit_code},
                     {"signal", outcome.signal},
-                    {"stderr", ended.stderr_tail},
-                    {"result", json(ended.result)},
+                    {"stderr", run_end.stderr_tail},
+                    {"result", json(run_end.result)},
                     {"usage", json::parse(usage_json(outcome.usage))}});
 }
 
-Result<ProbeReply> read_probe(std::string_view reply) {
-  MJ_TRY(object, object_of(reply));
+Result<ProbeReply> parse_probe_reply(std::string_view reply) {
+  MJ_TRY(object, parse_object(reply));
   ProbeReply out;
-  MJ_TRY(refusal, refusal_of(object));
+  MJ_TRY(refusal, read_refusal(object));
   out.refusal = std::move(refusal);
   if (out.refusal) return out;
   MJ_CHECK(check_names(object, "", {"runs", "error"}));
-  MJ_TRY(runs, member(object, "runs"));
-  if (runs.empty()) return wrong("runs: it is missing: name the program that runs the scripts, or give error");
-  out.runs = printable_line(runs);
+  MJ_TRY(program, read_text_member(object, "runs"));
+  if (program.empty()) return reply_error("runs: it is missing: name the program that runs the scripts, or give error");
+  out.program = printable_line(program);
   return out;
 }
 
-Result<PrepareReply> read_prepare(std::string_view reply) {
-  MJ_TRY(object, object_of(reply));
+Result<PrepareReply> parse_prepare_reply(std::string_view reply) {
+  MJ_TRY(object, parse_object(reply));
   PrepareReply out;
-  MJ_TRY(refusal, refusal_of(object));
+  MJ_TRY(refusal, read_refusal(object));
   out.refusal = std::move(refusal);
   if (out.refusal) return out;
   MJ_CHECK(check_names(object, "", {"command", "script_file", "environment", "files", "notes", "error", "field"}));
-  MJ_TRY(command, command_of(object));
+  MJ_TRY(command, read_command(object));
   out.command = std::move(command);
-  MJ_TRY(script_file, member(object, "script_file"));
+  MJ_TRY(script_file, read_text_member(object, "script_file"));
   if (object.contains("script_file")) MJ_CHECK(check_path("script_file", script_file));
   if (script_file.find('/') != std::string::npos)
-    return wrong("script_file: " + excerpt(script_file) + " is not a file name");
+    return reply_error("script_file: " + excerpt(script_file) + " is not a file name");
   out.script_file = std::move(script_file);
-  MJ_TRY(environment, environment_of(object));
+  MJ_TRY(environment, read_environment(object));
   out.environment = std::move(environment);
-  MJ_TRY(files, files_of(object));
+  MJ_TRY(files, read_files(object));
   out.files = std::move(files);
   const std::string& script = out.script_file.empty() ? kScriptFile : out.script_file;
   for (const PluginFile& file : out.files) {
     if (file.path == script || file.path.starts_with(script + "/"))
-      return wrong("files: " + excerpt(file.path) + ": this is the path of the script");
+      return reply_error("files: " + excerpt(file.path) + ": this is the path of the script");
   }
-  MJ_TRY(notes, texts_of(object, "notes", kMaxNotes));
+  MJ_TRY(notes, read_texts(object, "notes", kMaxNotes));
   for (const std::string& note : notes) out.notes.push_back(printable_line(note, 1000));
   return out;
 }
 
-Result<InterpretReply> read_interpret(std::string_view reply) {
-  MJ_TRY(object, object_of(reply));
+Result<InterpretReply> parse_interpret_reply(std::string_view reply) {
+  MJ_TRY(object, parse_object(reply));
   MJ_CHECK(check_names(object, "", {"result", "error"}));
-  if (object.contains("result") && object.contains("error")) return wrong("result: give either result or error");
+  if (object.contains("result") && object.contains("error")) return reply_error("result: give either result or error");
   InterpretReply out;
-  if (object.contains("error")) MJ_CHECK(read_error(object.at("error"), out));
+  if (object.contains("error")) MJ_CHECK(parse_error(object.at("error"), out));
   if (!object.contains("result")) return out;
-  MJ_TRY(result, map_of(object.at("result"), "result", 10000));
+  MJ_TRY(result, parse_text_map(object.at("result"), "result", 10000));
   out.result = std::move(result);
   return out;
 }

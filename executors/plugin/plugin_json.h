@@ -16,21 +16,21 @@
 
 namespace mycojobs::plugin {
 
-std::string job_question(const JobFacts&);
+std::string encode_prepare_request(const JobFacts&);
 
-inline constexpr std::size_t kStderrTail = 64U << 10;
+inline constexpr std::size_t kMaxStderrTail = 64U << 10;
 
 struct PluginRunEnd {
   Id id = 0, caller_id = 0, context_id = 0;
   std::string name, script_type;
   std::uint32_t attempt = 0;
-  std::string stderr_tail;  // at most kStderrTail bytes
+  std::string stderr_tail;  // at most kMaxStderrTail bytes
   TextMap result;
 };
-PluginRunEnd ended_of(const Job&);
+PluginRunEnd make_run_end(const Job&);
 
 // REQUIRES: outcome.status is ok, exit or signal.
-std::string outcome_question(const PluginRunEnd&, const Outcome&);
+std::string encode_interpret_request(const PluginRunEnd&, const Outcome&);
 
 // The plugin reports an error of the job or the host.
 struct PluginError {
@@ -38,10 +38,10 @@ struct PluginError {
 };
 
 struct ProbeReply {
-  std::string runs;
+  std::string program;  // program that runs the scripts
   std::optional<PluginError> refusal;
 };
-Result<ProbeReply> read_probe(std::string_view reply);
+Result<ProbeReply> parse_probe_reply(std::string_view reply);
 
 struct PluginFile {
   std::string path;  // normalized path relative to /job, outside of the agent's folders
@@ -49,14 +49,14 @@ struct PluginFile {
   unsigned mode = 0644;  // at most 0777
 };
 struct PrepareReply {
-  std::vector<std::string> command;  // the first word is an absolute path; {script} is not yet replaced
-  std::string script_file;           // file name below /job; empty: the default
+  std::vector<std::string> command;  // the first word is an absolute path; {script} is not replaced yet
+  std::string script_file;           // file name below /job; the default if empty
   TextMap environment;
   std::vector<PluginFile> files;
   std::vector<std::string> notes;      // printable lines
   std::optional<PluginError> refusal;  // if set, the other members are empty
 };
-Result<PrepareReply> read_prepare(std::string_view reply);
+Result<PrepareReply> parse_prepare_reply(std::string_view reply);
 
 struct InterpretReply {
   std::optional<TextMap> result;
@@ -67,9 +67,9 @@ struct InterpretReply {
   bool retry_forbidden = false;
   std::optional<std::uint64_t> retry_after_ms;
 };
-Result<InterpretReply> read_interpret(std::string_view reply);
+Result<InterpretReply> parse_interpret_reply(std::string_view reply);
 
 // Converts a plugin's text to one printable line of UTF-8.
-std::string printable_line(std::string_view text, std::size_t max = 500);
+std::string printable_line(std::string_view text, std::size_t max_bytes = 500);
 
 }  // namespace mycojobs::plugin

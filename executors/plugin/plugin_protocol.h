@@ -38,8 +38,8 @@ inline constexpr std::uint32_t kMaxRequestBytes = 128U << 20;
 inline constexpr int kSocketFd = 3, kPluginFd = 4;  // descriptors of the host at its start
 inline constexpr int kSocketEndedExit = 70;         // exit code of the host if the socket cannot be written
 inline constexpr const char* kHostProgram = "mycojobs-pluginhost";
-// The host kills itself after this duration of a call: the agent has stopped waiting long before.
-inline constexpr unsigned kAbandonedSeconds = 30;
+// The host exits after this duration of a call. The time-outs of the agent are much shorter.
+inline constexpr unsigned kMaxCallSeconds = 30;
 
 struct PluginFrameHeader {
   std::uint32_t size = 0;

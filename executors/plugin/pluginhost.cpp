@@ -39,13 +39,14 @@ constexpr bool kSanitized = true;  // sanitizers reserve terabytes of address sp
 constexpr bool kSanitized = false;
 #endif
 
-// Not all of /etc: the configuration and secrets of an agent without root are readable for this user.
-constexpr const char* kReadable[] = {
+// These are not all folders of /etc, since the configuration and secrets of an agent without root are readable for its
+// user.
+constexpr const char* kReadableFolders[] = {
     "/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives"};
 
 // System calls that affect other processes, the network or rarely used parts of the kernel. Signals to the own process
 // are allowed, since abort() needs them.
-constexpr const char* kRefused[] = {
+constexpr const char* kForbiddenCalls[] = {
     "fork",
     "vfork",
     "clone",
@@ -112,7 +113,7 @@ constexpr const char* kRefused[] = {
 };
 
 // plugin_fd: the plugin's file, which stays readable.
-Result<void> give_up_rights(int plugin_fd) {
+Result<void> drop_rights(int plugin_fd) {
   constexpr rlim_t kMemory = 512ULL << 20;
   if (!kSanitized) MJ_CHECK(sandbox::limit_resource(RLIMIT_AS, "RLIMIT_AS", kMemory));
   MJ_CHECK(sandbox::limit_resource(RLIMIT_NOFILE, "RLIMIT_NOFILE", 64));
@@ -123,8 +124,8 @@ Result<void> give_up_rights(int plugin_fd) {
   MJ_CHECK(sandbox::drop_capabilities());
   MJ_CHECK(sandbox::limit_resource(RLIMIT_NPROC, "RLIMIT_NPROC", 0));
   MJ_CHECK(sandbox::forbid_ptrace_and_new_privileges());
-  MJ_CHECK(sandbox::read_only_below(kReadable, plugin_fd));
-  return sandbox::refuse_calls(kRefused);
+  MJ_CHECK(sandbox::restrict_to_reading(kReadableFolders, plugin_fd));
+  return sandbox::refuse_calls(kForbiddenCalls);
 }
 
 // The handshake loads the plugin's file and inspects its exported symbol without calling its functions.
@@ -134,27 +135,28 @@ constexpr std::size_t kMaxText = 256;
 constexpr std::size_t kMaxProfile = 64U << 10;
 constexpr const char* kBuildAgain = ": build it with the plugin.h of this mycojobs";
 
-tl::unexpected<Error> refuse(const std::string& why) { return fail(Code::invalid, why); }
+tl::unexpected<Error> make_refusal(const std::string& reason) { return fail(Code::invalid, reason); }
 
-std::string number(std::uint64_t value) { return std::to_string(value); }
+std::string to_text(std::uint64_t value) { return std::to_string(value); }
 
 // The first two members have the same offset in every ABI version.
 Result<void> check_version(const Plugin& plugin) {
-  const std::string takes =
-      "it is of plugin ABI " + number(plugin.abi) + ", and this agent accepts " + number(MYCOJOBS_PLUGIN_ABI);
-  if (plugin.abi < MYCOJOBS_PLUGIN_ABI) return refuse(takes + kBuildAgain);
+  const std::string mismatch =
+      "it is of plugin ABI " + to_text(plugin.abi) + ", and this agent accepts " + to_text(MYCOJOBS_PLUGIN_ABI);
+  if (plugin.abi < MYCOJOBS_PLUGIN_ABI) return make_refusal(mismatch + kBuildAgain);
   if (plugin.abi > MYCOJOBS_PLUGIN_ABI)
-    return refuse(takes + ": install a newer mycojobs, or a plugin built for this version");
+    return make_refusal(mismatch + ": install a newer mycojobs, or a plugin built for this version");
   if (plugin.struct_size != sizeof(Plugin)) {
-    return refuse("struct_size: it is " + number(plugin.struct_size) + " bytes, struct mycojobs_plugin has " +
-                  number(sizeof(Plugin)) + kBuildAgain);
+    return make_refusal("struct_size: it is " + to_text(plugin.struct_size) + " bytes, struct mycojobs_plugin has " +
+                        to_text(sizeof(Plugin)) + kBuildAgain);
   }
   return {};
 }
 
-Result<void> check_text(const char* name, const char* text, std::size_t max) {
-  if (text == nullptr) return refuse(std::string(name) + ": it is NULL; only profile and interpret can be NULL");
-  if (::strnlen(text, max + 1) > max) return refuse(std::string(name) + ": more than " + number(max) + " bytes");
+Result<void> check_text(const char* name, const char* text, std::size_t max_bytes) {
+  if (text == nullptr) return make_refusal(std::string(name) + ": it is NULL; only profile and interpret can be NULL");
+  if (::strnlen(text, max_bytes + 1) > max_bytes)
+    return make_refusal(std::string(name) + ": more than " + to_text(max_bytes) + " bytes");
   return {};
 }
 
@@ -162,58 +164,59 @@ Result<void> check_members(const Plugin& plugin) {
   MJ_CHECK(check_text("name", plugin.name, kMaxText));
   MJ_CHECK(check_text("version", plugin.version, kMaxText));
   if (plugin.profile != nullptr) MJ_CHECK(check_text("profile", plugin.profile, kMaxProfile));
-  if (plugin.script_types == nullptr) return refuse("script_types: it is NULL: list the types that it serves");
+  if (plugin.script_types == nullptr) return make_refusal("script_types: it is NULL: list the types that it serves");
   std::size_t types = 0;
   for (; plugin.script_types[types] != nullptr; ++types) {
-    if (types == kMaxScriptTypes) return refuse("script_types: more than 16, or no NULL after the last");
+    if (types == kMaxScriptTypes) return make_refusal("script_types: more than 16, or no NULL after the last");
     MJ_CHECK(check_text("script_types", plugin.script_types[types], kMaxText));
   }
-  if (types == 0) return refuse("script_types: it is empty: list the types that it serves");
-  const auto missing = [](const char* function) {
-    return refuse(std::string(function) + ": it is NULL, and every plugin must have it");
+  if (types == 0) return make_refusal("script_types: it is empty: list the types that it serves");
+  const auto missing_function = [](const char* function) {
+    return make_refusal(std::string(function) + ": it is NULL, and every plugin must have it");
   };
-  if (plugin.probe == nullptr) return missing("probe");
-  if (plugin.prepare == nullptr) return missing("prepare");
-  if (plugin.release == nullptr) return missing("release");
+  if (plugin.probe == nullptr) return missing_function("probe");
+  if (plugin.prepare == nullptr) return missing_function("prepare");
+  if (plugin.release == nullptr) return missing_function("release");
   return {};
 }
 
 // Runs the plugin's constructors. Error invalid: one line with the reason and the remedy.
 Result<const Plugin*> load_plugin(int fd) {
   // Uses the open file, so the checked file is loaded even if its path was replaced.
-  const std::string path = "/proc/self/fd/" + number(static_cast<std::uint64_t>(fd));
+  const std::string path = "/proc/self/fd/" + to_text(static_cast<std::uint64_t>(fd));
   void* object = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object == nullptr) {
-    const char* given = ::dlerror();
-    std::string why = given == nullptr ? "no reason given" : given;
-    if (why.starts_with(path + ": ")) why.erase(0, path.size() + 2);  // the path is meaningless to the reader
-    return refuse("it cannot be loaded: " + why);
+    const char* message = ::dlerror();
+    std::string reason = message == nullptr ? "no reason given" : message;
+    if (reason.starts_with(path + ": ")) reason.erase(0, path.size() + 2);  // the path is meaningless to the reader
+    return make_refusal("it cannot be loaded: " + reason);
   }
   const void* symbol = ::dlsym(object, MYCOJOBS_PLUGIN_SYMBOL);
   Dl_info info{};
   ElfW(Sym)* entry = nullptr;
   if (symbol == nullptr || ::dladdr1(symbol, &info, reinterpret_cast<void**>(&entry), RTLD_DL_SYMENT) == 0 ||
       entry == nullptr) {
-    return refuse("it exports no symbol " MYCOJOBS_PLUGIN_SYMBOL ": define it as in plugin.h");
+    return make_refusal("it exports no symbol " MYCOJOBS_PLUGIN_SYMBOL ": define it as in plugin.h");
   }
   if (ELF64_ST_TYPE(entry->st_info) != STT_OBJECT || entry->st_size < 2 * sizeof(std::uint32_t)) {
-    return refuse("its symbol " MYCOJOBS_PLUGIN_SYMBOL " is not a struct mycojobs_plugin: define it as in plugin.h");
+    return make_refusal("its symbol " MYCOJOBS_PLUGIN_SYMBOL
+                        " is not a struct mycojobs_plugin: define it as in plugin.h");
   }
   const auto* plugin = static_cast<const Plugin*>(symbol);
   MJ_CHECK(check_version(*plugin));
   if (entry->st_size < sizeof(Plugin)) {
-    return refuse("its symbol " MYCOJOBS_PLUGIN_SYMBOL " has " + number(entry->st_size) +
-                  " bytes, struct mycojobs_plugin has " + number(sizeof(Plugin)) + kBuildAgain);
+    return make_refusal("its symbol " MYCOJOBS_PLUGIN_SYMBOL " has " + to_text(entry->st_size) +
+                        " bytes, struct mycojobs_plugin has " + to_text(sizeof(Plugin)) + kBuildAgain);
   }
   MJ_CHECK(check_members(*plugin));
   return plugin;
 }
 
 // Returns the payload of `loaded` (plugin_protocol.h).
-std::string describe(const Plugin& plugin) {
+std::string encode_description(const Plugin& plugin) {
   std::string out;
   const auto add = [&out](const std::string& text) { out.append(text).push_back('\0'); };
-  add(number(plugin.abi));
+  add(to_text(plugin.abi));
   add(plugin.interpret != nullptr ? "1" : "0");
   add(plugin.name);
   add(plugin.version);
@@ -231,25 +234,25 @@ namespace {
 using namespace mycojobs;
 using namespace mycojobs::plugin;
 
-// Called when the agent is gone or the plugin took the socket, so no error can be reported. Skips the plugin's exit
-// handlers.
-[[noreturn]] void leave(int code) { ::_exit(code); }
+// Called when the agent has exited or the plugin has closed the socket, so no error can be reported. Skips the plugin's
+// exit handlers.
+[[noreturn]] void exit_now(int code) { ::_exit(code); }
 
-void read_all(char* to, std::size_t size) {
+void read_all(char* buffer, std::size_t size) {
   while (size > 0) {
-    const ssize_t got = ::read(kSocketFd, to, size);
-    if (got == 0) leave(0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) leave(kSocketEndedExit);
-    to += got;
-    size -= static_cast<std::size_t>(got);
+    const ssize_t count = ::read(kSocketFd, buffer, size);
+    if (count == 0) exit_now(0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) exit_now(kSocketEndedExit);
+    buffer += count;
+    size -= static_cast<std::size_t>(count);
   }
 }
 
 void send(PluginFrameKind kind, std::uint32_t call, const char* text, std::size_t size) {
   const std::string header = header_bytes(kind, call, size);
   if (!write_all(kSocketFd, {header.data(), header.size()}) || !write_all(kSocketFd, {text, size}))
-    leave(kSocketEndedExit);
+    exit_now(kSocketEndedExit);
 }
 
 void send(PluginFrameKind kind, std::uint32_t call, const std::string& text = "") {
@@ -263,19 +266,20 @@ class KillTimer {
     sigevent event{};
     event.sigev_notify = SIGEV_SIGNAL;
     event.sigev_signo = SIGKILL;
-    if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) leave(1);
+    if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) exit_now(1);
   }
-  void watch(unsigned seconds) {
-    itimerspec when{};
-    when.it_value.tv_sec = static_cast<time_t>(seconds);
-    if (::timer_settime(timer_, 0, &when, nullptr) != 0) leave(1);
+  void disarm() { arm(0); }
+  void arm(unsigned seconds) {
+    itimerspec interval{};
+    interval.it_value.tv_sec = static_cast<time_t>(seconds);
+    if (::timer_settime(timer_, 0, &interval, nullptr) != 0) exit_now(1);
   }
 
  private:
   timer_t timer_{};
 };
 
-void answer(const Plugin& plugin, PluginFrameKind kind, std::uint32_t call, const std::string& text) {
+void call_function(const Plugin& plugin, PluginFrameKind kind, std::uint32_t call, const std::string& text) {
   char* reply = nullptr;
   try {
     if (kind == PluginFrameKind::probe) reply = plugin.probe();
@@ -296,7 +300,7 @@ void answer(const Plugin& plugin, PluginFrameKind kind, std::uint32_t call, cons
   }
 }
 
-[[noreturn]] void serve(const Plugin& plugin, KillTimer& abandoned) {
+[[noreturn]] void serve(const Plugin& plugin, KillTimer& kill_timer) {
   for (;;) {
     char header[kHeaderBytes];
     read_all(header, sizeof header);
@@ -304,13 +308,13 @@ void answer(const Plugin& plugin, PluginFrameKind kind, std::uint32_t call, cons
     const auto kind = static_cast<PluginFrameKind>(frame.kind);
     if (frame.size > kMaxRequestBytes || kind < PluginFrameKind::probe || kind > PluginFrameKind::interpret ||
         (kind == PluginFrameKind::interpret && plugin.interpret == nullptr)) {
-      leave(1);
+      exit_now(1);
     }
-    abandoned.watch(kAbandonedSeconds);
+    kill_timer.arm(kMaxCallSeconds);
     std::string text(frame.size, '\0');
     read_all(text.data(), text.size());
-    answer(plugin, kind, frame.call, text);
-    abandoned.watch(0);
+    call_function(plugin, kind, frame.call, text);
+    kill_timer.disarm();
   }
 }
 
@@ -331,20 +335,20 @@ int main() try {
   // Signals from a service manager are meant for the agent; this process ends when its socket is closed.
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
   ::close_range(kPluginFd + 1, ~0U, 0);
-  KillTimer abandoned;
-  abandoned.watch(kAbandonedSeconds);
-  if (auto given_up = give_up_rights(kPluginFd); !given_up) {
-    send(PluginFrameKind::refused, 0, std::string(kHostProgram) + ": " + given_up.error().message);
+  KillTimer kill_timer;
+  kill_timer.arm(kMaxCallSeconds);
+  if (auto dropped = drop_rights(kPluginFd); !dropped) {
+    send(PluginFrameKind::refused, 0, std::string(kHostProgram) + ": " + dropped.error().message);
     return 71;
   }
   const auto plugin = load_plugin(kPluginFd);
   if (!plugin) {
     send(PluginFrameKind::refused, 0, plugin.error().message);
-    leave(1);
+    exit_now(1);
   }
-  send(PluginFrameKind::loaded, 0, describe(**plugin));
-  abandoned.watch(0);
-  serve(**plugin, abandoned);
+  send(PluginFrameKind::loaded, 0, encode_description(**plugin));
+  kill_timer.disarm();
+  serve(**plugin, kill_timer);
 } catch (...) {
   mycojobs::exit_with_report("mycojobs-pluginhost");
 }

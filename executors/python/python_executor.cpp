@@ -12,7 +12,7 @@ std::vector<ScriptHost> python_hosts(const std::string& libexec_dir, const std::
     ScriptHost host{.name = "python", .program = libexec_dir + "/mycojobs-pyhost", .context = context};
     if (!settings.venv.empty()) {
       host.arguments = {"--venv", settings.venv};
-      host.folders = {{settings.venv, kVenvPlace}};
+      host.folders = {{settings.venv, kVenvFolder}};
     }
     for (const auto& module : settings.preload) {
       host.arguments.emplace_back("--preload");
@@ -25,13 +25,13 @@ std::vector<ScriptHost> python_hosts(const std::string& libexec_dir, const std::
 
 Result<std::string> PythonExecutor::probe() const {
   const Build build = installed_build(pyhost_);
-  auto line = probe_program(build.program, {"--version"});
-  if (line && build.linked) return *line + ", linked in, the same build as the installed one";
-  if (line && !build.why_not.empty())
-    return *line + ", the installed shared library, which uses more CPU: " + build.why_not +
+  auto version = probe_program(build.program, {"--version"});
+  if (version && build.linked) return *version + ", linked in, the same build as the installed one";
+  if (version && !build.why_not.empty())
+    return *version + ", the installed shared library, which uses more CPU: " + build.why_not +
            "; to have it linked in, build or install mycojobs again";
-  if (line) return *line + ", the installed shared library";
-  return fail(Code::unsupported, "python: " + line.error().message +
+  if (version) return *version + ", the installed shared library";
+  return fail(Code::unsupported, "python: " + version.error().message +
                                      "; remedy: apt install python3 libpython" MYCOJOBS_PYTHON_VERSION
                                      " libexpat1 zlib1g, and install mycojobs with its helpers");
 }

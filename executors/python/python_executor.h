@@ -13,7 +13,7 @@
 namespace mycojobs {
 
 // Python settings of a context ([contexts.N.python]) and the resulting script hosts.
-inline constexpr const char* kVenvPlace = "/venv";  // path of the virtual environment inside jobs
+inline constexpr const char* kVenvFolder = "/venv";  // path of the virtual environment inside jobs
 inline constexpr const char* kVenvPython = "/venv/bin/python3";
 
 // Returns one host for each context with settings of its own; other contexts use the default host.

@@ -22,9 +22,9 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kHeadBytes = 65;
-constexpr const char* kUnfinished = ".new-";
-constexpr std::time_t kAbandonedSeconds = 3600;  // age at which an unfinished file is removed
+constexpr std::size_t kHashLineBytes = 65;
+constexpr const char* kTemporaryPrefix = ".new-";
+constexpr std::time_t kMaxTemporarySeconds = 3600;  // age at which a temporary file is removed
 
 Result<void> make_folders(const std::string& folder) {
   for (std::size_t slash = folder.find('/', 1);; slash = folder.find('/', slash + 1)) {
@@ -34,20 +34,20 @@ Result<void> make_folders(const std::string& folder) {
   }
 }
 
-bool read_whole(int fd, std::string& into) {
-  std::size_t have = 0;
-  while (have < into.size()) {
-    const ssize_t got = ::read(fd, into.data() + have, into.size() - have);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    have += static_cast<std::size_t>(got);
+bool read_exactly(int fd, std::string& buffer) {
+  std::size_t size = 0;
+  while (size < buffer.size()) {
+    const ssize_t count = ::read(fd, buffer.data() + size, buffer.size() - size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return false;
+    size += static_cast<std::size_t>(count);
   }
   return true;
 }
 
 }  // namespace
 
-std::string key_of(const std::vector<std::string>& parts) {
+std::string hash_parts(const std::vector<std::string>& parts) {
   Sha256 hash;
   for (const std::string& part : parts) {
     hash.update(std::to_string(part.size()) + ':');
@@ -56,8 +56,8 @@ std::string key_of(const std::vector<std::string>& parts) {
   return hash.hex();
 }
 
-BinaryCache::BinaryCache(const std::string& state_dir, Id context, std::uint64_t most_bytes)
-    : folder_(state_dir + "/contexts/" + std::to_string(context) + "/v-cache"), most_bytes_(most_bytes) {}
+BinaryCache::BinaryCache(const std::string& state_dir, Id context, std::uint64_t max_bytes)
+    : folder_(state_dir + "/contexts/" + std::to_string(context) + "/v-cache"), max_bytes_(max_bytes) {}
 
 std::optional<std::string> BinaryCache::find(const std::string& key) const {
   const std::string path = folder_ + '/' + key;
@@ -67,15 +67,17 @@ std::optional<std::string> BinaryCache::find(const std::string& key) const {
     log(LogLevel::warn, "v", "{}: {}: compiled again", path, errno_text(errno));
     return std::nullopt;
   }
-  struct stat info {};
-  std::string head(kHeadBytes, '\0');
+  struct stat status {};
+  std::string hash_line(kHashLineBytes, '\0');
   std::string program;
-  if (file && ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode) &&
-      info.st_size > static_cast<off_t>(kHeadBytes) &&
-      static_cast<std::uint64_t>(info.st_size) <= kMaxBinaryBytes + kHeadBytes && read_whole(file.get(), head)) {
-    program.resize(static_cast<std::size_t>(info.st_size) - kHeadBytes);
-    if (read_whole(file.get(), program) && sha256_hex(program) + '\n' == head) {
-      ::futimens(file.get(), nullptr);  // marks the file as used; fails on a read-only disk, where trim() fails too
+  if (file && ::fstat(file.get(), &status) == 0 && S_ISREG(status.st_mode) &&
+      status.st_size > static_cast<off_t>(kHashLineBytes) &&
+      static_cast<std::uint64_t>(status.st_size) <= kMaxBinaryBytes + kHashLineBytes &&
+      read_exactly(file.get(), hash_line)) {
+    program.resize(static_cast<std::size_t>(status.st_size) - kHashLineBytes);
+    if (read_exactly(file.get(), program) && sha256_hex(program) + '\n' == hash_line) {
+      ::futimens(file.get(),
+                 nullptr);  // marks the file as used; fails on a read-only disk, where remove_old_files() fails too
       return program;
     }
   }
@@ -84,43 +86,44 @@ std::optional<std::string> BinaryCache::find(const std::string& key) const {
   return std::nullopt;
 }
 
-Result<void> BinaryCache::keep(const std::string& key, std::string_view program) const {
-  static std::atomic<unsigned> next{0};
+Result<void> BinaryCache::store(const std::string& key, std::string_view program) const {
+  static std::atomic<unsigned> next_number{0};
   MJ_CHECK(make_folders(folder_));
-  const std::string path = folder_ + '/' + kUnfinished + std::to_string(::getpid()) + '-' + std::to_string(next++);
+  const std::string path =
+      folder_ + '/' + kTemporaryPrefix + std::to_string(::getpid()) + '-' + std::to_string(next_number++);
   Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
   // Not synced to disk: the hash reveals a file that a power failure damaged.
-  const bool written = file && write_all(file.get(), sha256_hex(program) + '\n') && write_all(file.get(), program);
-  if (!written || ::rename(path.c_str(), (folder_ + '/' + key).c_str()) != 0) {
+  const bool is_written = file && write_all(file.get(), sha256_hex(program) + '\n') && write_all(file.get(), program);
+  if (!is_written || ::rename(path.c_str(), (folder_ + '/' + key).c_str()) != 0) {
     const int error = errno;
     ::unlink(path.c_str());
     return fail(Code::io, path + ": " + errno_text(error));
   }
-  trim(key);
+  remove_old_files(key);
   return {};
 }
 
-void BinaryCache::trim(const std::string& newest) const {
+void BinaryCache::remove_old_files(const std::string& newest_key) const {
   std::vector<std::tuple<std::time_t, long, std::string, std::uint64_t>> files;
   std::uint64_t total = 0;
   const std::unique_ptr<DIR, int (*)(DIR*)> listing(::opendir(folder_.c_str()), ::closedir);
   while (const dirent* entry = listing ? ::readdir(listing.get()) : nullptr) {
     const std::string name = entry->d_name;
-    struct stat info {};
-    if (::fstatat(::dirfd(listing.get()), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(info.st_mode))
+    struct stat status {};
+    if (::fstatat(::dirfd(listing.get()), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(status.st_mode))
       continue;
-    if (name.starts_with(kUnfinished)) {
-      if (info.st_mtim.tv_sec + kAbandonedSeconds < std::time(nullptr))
+    if (name.starts_with(kTemporaryPrefix)) {
+      if (status.st_mtim.tv_sec + kMaxTemporarySeconds < std::time(nullptr))
         ::unlinkat(::dirfd(listing.get()), name.c_str(), 0);
       continue;
     }
-    const auto size = static_cast<std::uint64_t>(info.st_size);
+    const auto size = static_cast<std::uint64_t>(status.st_size);
     total += size;
-    if (name != newest) files.emplace_back(info.st_mtim.tv_sec, info.st_mtim.tv_nsec, name, size);
+    if (name != newest_key) files.emplace_back(status.st_mtim.tv_sec, status.st_mtim.tv_nsec, name, size);
   }
   std::sort(files.begin(), files.end());
   for (const auto& [seconds, fraction, name, size] : files) {
-    if (total <= most_bytes_) return;
+    if (total <= max_bytes_) return;
     if (::unlinkat(::dirfd(listing.get()), name.c_str(), 0) == 0) total -= size;
   }
 }

@@ -1,4 +1,4 @@
-// Cache of the compiled programs of one context, keyed by all their inputs:
+// Cache of the compiled programs of one context. The key is a hash of all inputs of the compilation:
 // <state_dir>/contexts/<context>/v-cache/<key>.
 //
 //   file = SHA-256 of the program, 64 digits | newline | the program
@@ -19,30 +19,31 @@
 
 namespace mycojobs {
 
-// larger programs are not cached, and no job receives them
+// Larger programs are neither cached nor run.
 inline constexpr std::uint64_t kMaxBinaryBytes = 64ULL << 20;
 
 class BinaryCache {
  public:
-  static constexpr std::uint64_t kMaxBytes = 1ULL << 30;  // limit; the least recently used files are removed
+  static constexpr std::uint64_t kMaxBytes = 1ULL
+                                             << 30;  // limit of all files; the least recently used files are removed
 
-  BinaryCache(const std::string& state_dir, Id context, std::uint64_t most_bytes = kMaxBytes);
-  explicit BinaryCache(std::string folder) : folder_(std::move(folder)), most_bytes_(kMaxBytes) {}
+  BinaryCache(const std::string& state_dir, Id context, std::uint64_t max_bytes = kMaxBytes);
+  explicit BinaryCache(std::string folder) : folder_(std::move(folder)), max_bytes_(kMaxBytes) {}
 
-  // Returns nullopt if there is no file, or if its hash is wrong; a damaged file is removed.
+  // Returns the program, or no value if there is no file or its hash is wrong. A damaged file is removed.
   std::optional<std::string> find(const std::string& key) const;
-  // Error: io.
-  Result<void> keep(const std::string& key, std::string_view program) const;
+  // Stores a program and removes old files if the cache exceeds its limit. Error: io.
+  Result<void> store(const std::string& key, std::string_view program) const;
   const std::string& folder() const { return folder_; }
 
  private:
-  void trim(const std::string& newest) const;
+  void remove_old_files(const std::string& newest_key) const;
 
   std::string folder_;
-  std::uint64_t most_bytes_;
+  std::uint64_t max_bytes_;
 };
 
 // Returns the SHA-256 of all parts and their lengths, so that different lists have different keys.
-std::string key_of(const std::vector<std::string>& parts);
+std::string hash_parts(const std::vector<std::string>& parts);
 
 }  // namespace mycojobs

@@ -9,26 +9,26 @@ namespace mycojobs {
 
 ModuleCache::~ModuleCache() {
   stop_ = true;
-  for (std::thread& each : builds_) each.join();
+  for (std::thread& thread : builds_) thread.join();
 }
 
-std::optional<std::string> ModuleCache::find(const Compiler& compiler, const std::string& version,
+std::optional<std::string> ModuleCache::find(const VCompiler& compiler, const std::string& version,
                                              const std::vector<std::string>& flags) {
   std::vector<std::string> parts{"1", version, compiler.identity};
   parts.insert(parts.end(), flags.begin(), flags.end());
-  const std::string key = key_of(parts);
-  if (auto found = files_.find(key)) return found;
+  const std::string key = hash_parts(parts);
+  if (auto objects = files_.find(key)) return objects;
   const std::lock_guard lock(mutex_);
   if (started_.insert(key).second) builds_.emplace_back([this, compiler, key, flags] { build(compiler, key, flags); });
   return std::nullopt;
 }
 
-void ModuleCache::build(const Compiler& compiler, const std::string& key, const std::vector<std::string>& flags) {
+void ModuleCache::build(const VCompiler& compiler, const std::string& key, const std::vector<std::string>& flags) {
   log(LogLevel::info, "v", "compiling net.http once, for all scripts that import it");
   const auto frames = build_network_modules(compiler, flags, stop_);
   if (stop_) return;
-  const auto kept = frames ? files_.keep(key, *frames) : tl::unexpected<Error>(frames.error());
-  if (!kept) log(LogLevel::warn, "v", "every script compiles net.http itself: {}", kept.error().message);
+  const auto stored = frames ? files_.store(key, *frames) : tl::unexpected<Error>(frames.error());
+  if (!stored) log(LogLevel::warn, "v", "every script compiles net.http itself: {}", stored.error().message);
 }
 
 bool imports_network(std::string_view script) {

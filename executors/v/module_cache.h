@@ -1,7 +1,7 @@
 // Cache of compiled objects of V's standard modules: net.http, which includes the TLS library, takes 8 s to compile.
 //
-//   find() --no file--> thread: build_network_modules() --> <state_dir>/v-trusted/<key>
-//     ^------------------------ file ---------------------------------/
+//   find() --not cached--> thread: build_network_modules() --> <state_dir>/v-trusted/<key>
+//     ^------------------------ cached --------------------------------/
 //
 // The key includes the compiler's version and file, and the flags. Only builds of trusted sources are cached: a script
 // can choose flags of the C compiler, so an object compiled by a job cannot be trusted. Each compile run receives a
@@ -32,19 +32,19 @@ class ModuleCache {
 
   // Returns the files for a compile run, as frames of its request, or nullopt if they are not built yet. The first call
   // starts the build; this object does not repeat a failed build.
-  std::optional<std::string> find(const Compiler&, const std::string& version, const std::vector<std::string>& flags);
+  std::optional<std::string> find(const VCompiler&, const std::string& version, const std::vector<std::string>& flags);
 
  private:
-  void build(const Compiler&, const std::string& key, const std::vector<std::string>& flags);
+  void build(const VCompiler&, const std::string& key, const std::vector<std::string>& flags);
 
   const BinaryCache files_;
   std::mutex mutex_;
-  std::set<std::string> started_;  // keys
+  std::set<std::string> started_;  // keys of builds that were started
   std::atomic<bool> stop_{false};
   std::vector<std::thread> builds_;
 };
 
-// True if the script imports net, one of its modules, or the web framework, which uses them.
+// Returns whether the script imports net, one of its modules, or the web framework, which uses them.
 bool imports_network(std::string_view script);
 
 }  // namespace mycojobs

@@ -25,13 +25,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kTryMs = 60000, kBuildMs = 300000;
-constexpr const char* kWorks = "it works\n";
-constexpr std::size_t kMaxText = 32U << 10;
+constexpr std::uint64_t kTrialTimeoutMs = 60000, kBuildTimeoutMs = 300000;
+constexpr const char* kExpectedOutput = "it works\n";
+constexpr std::size_t kMaxOutputBytes = 32U << 10;
 
 class WorkFolder {
  public:
-  static Result<WorkFolder> make() {
+  static Result<WorkFolder> create() {
     std::error_code error;
     std::string path = (fs::temp_directory_path(error) / "mycojobs-v-XXXXXX").string();
     if (error || ::mkdtemp(path.data()) == nullptr) return fail(Code::io, path + ": " + errno_text(errno));
@@ -68,35 +68,36 @@ bool read_to_end(int fd, std::string& text, const RunLimits& limits) {
   while (!limits.stop && SystemClock().boot_ms() < deadline) {
     pollfd waiting{fd, POLLIN, 0};
     if (::poll(&waiting, 1, kCheckStopMs) <= 0) continue;
-    const ssize_t got = ::read(fd, buffer.data(), buffer.size());
-    if (got < 0 && errno != EINTR) return false;
-    if (got == 0) return true;
-    if (got > 0) text.append(buffer.data(), std::min(static_cast<std::size_t>(got), kMaxText - text.size()));
+    const ssize_t count = ::read(fd, buffer.data(), buffer.size());
+    if (count < 0 && errno != EINTR) return false;
+    if (count == 0) return true;
+    if (count > 0) text.append(buffer.data(), std::min(static_cast<std::size_t>(count), kMaxOutputBytes - text.size()));
   }
   return false;
 }
 
 Result<HostRun> run_on_host(SpawnSpec spec, const RunLimits& limits) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return fail(Code::io, "pipe: " + errno_text(errno));
-  const Fd from(ends[0]);
-  Fd to(ends[1]);
-  const Fd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-  spec.descriptors = {{nothing.get(), STDIN_FILENO}, {to.get(), STDOUT_FILENO}, {to.get(), STDERR_FILENO}};
+  int pipe_ends[2];
+  if (::pipe2(pipe_ends, O_CLOEXEC) != 0) return fail(Code::io, "pipe: " + errno_text(errno));
+  const Fd read_end(pipe_ends[0]);
+  Fd write_end(pipe_ends[1]);
+  const Fd dev_null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  spec.descriptors = {
+      {dev_null.get(), STDIN_FILENO}, {write_end.get(), STDOUT_FILENO}, {write_end.get(), STDERR_FILENO}};
   MJ_TRY(child, spawn(spec));
-  to.reset();
+  write_end.reset();
   HostRun run;
-  const bool ended = read_to_end(from.get(), run.text, limits);
-  if (!ended) ::kill(-child.pid, SIGKILL);  // also kills the C compiler: the child leads a session of its own
+  const bool has_ended = read_to_end(read_end.get(), run.text, limits);
+  if (!has_ended) ::kill(-child.pid, SIGKILL);  // also kills the C compiler: the child leads a session of its own
   run.code = wait_child(child);
-  if (!ended)
+  if (!has_ended)
     return fail(Code::unsupported,
                 spec.program + ": did not end within " + std::to_string(limits.timeout_ms / 1000) + " s");
   return run;
 }
 
 // Compiles `source` to `folder`/program, with `folder`/cache as VCACHE.
-Result<void> compile(const Compiler& compiler, const std::vector<std::string>& flags, const char* source,
+Result<void> compile(const VCompiler& compiler, const std::vector<std::string>& flags, const char* source,
                      const WorkFolder& folder, const RunLimits& limits) {
   const std::string file = folder / "main.v";
   if (!(std::ofstream(file) << source).flush()) return fail(Code::io, file + ": " + errno_text(errno));
@@ -110,7 +111,7 @@ Result<void> compile(const Compiler& compiler, const std::vector<std::string>& f
   for (const auto& [name, value] : environment) spec.environment.push_back(name + '=' + value);
   MJ_TRY(run, run_on_host(std::move(spec), limits));
   if (run.code == 0) return {};
-  return fail(Code::unsupported, compiler.path + " cannot compile: " + compile_error(run.text, "main.v").message);
+  return fail(Code::unsupported, compiler.path + " cannot compile: " + parse_compile_error(run.text, "main.v").message);
 }
 
 }  // namespace
@@ -130,37 +131,38 @@ const TextMap& compile_environment() {
   return kEnvironment;
 }
 
-Result<void> try_compiler(const Compiler& compiler, const std::string& version, const std::vector<std::string>& flags,
+Result<void> try_compiler(const VCompiler& compiler, const std::string& version, const std::vector<std::string>& flags,
                           const std::string& state_dir) {
-  struct stat cc {};
-  (void)::stat("/usr/bin/cc", &cc);
-  std::vector<std::string> parts{"try", version, compiler.identity, std::to_string(cc.st_ino),
-                                 std::to_string(cc.st_mtim.tv_sec)};
+  struct stat c_compiler {};
+  (void)::stat("/usr/bin/cc", &c_compiler);
+  std::vector<std::string> parts{"try", version, compiler.identity, std::to_string(c_compiler.st_ino),
+                                 std::to_string(c_compiler.st_mtim.tv_sec)};
   parts.insert(parts.end(), flags.begin(), flags.end());
-  const std::string key = key_of(parts);
-  const BinaryCache tried(trusted_folder(state_dir));
-  if (!state_dir.empty() && tried.find(key)) return {};
-  const std::atomic<bool> never{false};
-  const RunLimits limits{kTryMs, never};
-  MJ_TRY(folder, WorkFolder::make());
+  const std::string key = hash_parts(parts);
+  const BinaryCache successes(trusted_folder(state_dir));
+  if (!state_dir.empty() && successes.find(key)) return {};
+  const std::atomic<bool> no_stop{false};
+  const RunLimits limits{kTrialTimeoutMs, no_stop};
+  MJ_TRY(folder, WorkFolder::create());
   MJ_CHECK(compile(compiler, flags, "fn main() {\n\tprintln('it works')\n}\n", folder, limits));
   SpawnSpec spec;
   spec.program = folder / "program";
   spec.environment = {"GC_NPROCS=1"};
   MJ_TRY(run, run_on_host(std::move(spec), limits));
-  if (run.code != 0 || run.text != kWorks) {
+  if (run.code != 0 || run.text != kExpectedOutput) {
     return fail(Code::unsupported, compiler.path + ": a program compiled by it does not run: exit code " +
                                        std::to_string(run.code) + ": " + run.text.substr(0, run.text.find('\n')));
   }
-  if (!state_dir.empty()) (void)tried.keep(key, kWorks);  // without a cache entry the next probe compiles again
+  if (!state_dir.empty())
+    (void)successes.store(key, kExpectedOutput);  // without a cache entry the next probe compiles again
   return {};
 }
 
-Result<std::string> build_network_modules(const Compiler& compiler, const std::vector<std::string>& flags,
+Result<std::string> build_network_modules(const VCompiler& compiler, const std::vector<std::string>& flags,
                                           const std::atomic<bool>& stop) {
-  MJ_TRY(folder, WorkFolder::make());
+  MJ_TRY(folder, WorkFolder::create());
   MJ_CHECK(compile(compiler, flags, "import net.http\n\nfn main() {\n\tprintln(http.Method.get)\n}\n", folder,
-                   {kBuildMs, stop}));
+                   {kBuildTimeoutMs, stop}));
   const fs::path cache = folder / "cache";
   std::string frames;
   std::error_code error;

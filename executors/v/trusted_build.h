@@ -22,13 +22,13 @@ inline std::string trusted_folder(const std::string& state_dir) { return state_d
 
 // Compiles and runs a program of one line. Success is cached for this version and file of the compiler, this C compiler
 // and these flags, so that not every start of an agent compiles. Error unsupported: names the failed step.
-Result<void> try_compiler(const Compiler&, const std::string& version, const std::vector<std::string>& flags,
+Result<void> try_compiler(const VCompiler&, const std::string& version, const std::vector<std::string>& flags,
                           const std::string& state_dir);
 
 // Compiles a program that imports net.http, and returns V's cached objects as frames of a request
 // (executors/channel.h): files below kModuleCacheFolder. Setting `stop` ends the build. Errors: unsupported, io,
 // too_large.
-Result<std::string> build_network_modules(const Compiler&, const std::vector<std::string>& flags,
+Result<std::string> build_network_modules(const VCompiler&, const std::vector<std::string>& flags,
                                           const std::atomic<bool>& stop);
 
 }  // namespace mycojobs

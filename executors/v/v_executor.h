@@ -26,13 +26,13 @@ class VExecutor final : public Executor {
   std::vector<std::string> script_types() const override { return {"v"}; }
   std::vector<Stage> stages() const override;
   Result<std::string> probe() const override;
-  // begin() may wait for the disk of the cache and the inputs, and once per compiler for its version.
+  // begin() may wait for the disk with the cache and the inputs, and for the version of a new compiler.
   bool can_block() const override { return true; }
-  bool can_finish_block() const override { return false; }
+  bool can_block_in_finish() const override { return false; }
   Result<std::unique_ptr<Conversation>> begin(const JobFacts&, ArtifactSink*) const override;
 
  private:
-  Result<std::string> version(const Compiler&) const;
+  Result<std::string> get_version(const VCompiler&) const;
 
   std::string compiler_;
   std::vector<std::string> flags_;

@@ -12,7 +12,7 @@ struct Block {
   const char* base;
   unsigned prefix;
   const char* kind;
-  AllowingEntryKind opens = AllowingEntryKind::range;
+  AllowingEntryKind allowed_by = AllowingEntryKind::range;
 };
 // IANA's special-purpose registries (RFC 6890 and its updates), preceded by metadata services of clouds. The first
 // match is used.
@@ -72,7 +72,7 @@ constexpr Wrapper kWrappers[] = {
     {"2001::", 32, 12, true, "Teredo"},
 };
 
-IpAddress literal(const char* text, bool v6) {
+IpAddress parse_literal(const char* text, bool v6) {
   IpAddress out{v6, {}};
   if (const auto parsed = parse_ip(text)) out = *parsed;
   return out;
@@ -82,7 +82,7 @@ struct Range {
   IpAddress base;
   unsigned prefix = 0;
 };
-struct Special {
+struct SpecialAddress {
   std::string kind;
   std::optional<Range> block;  // empty: only a single address allows it
 };
@@ -91,8 +91,8 @@ struct ParsedTables {
   std::vector<std::pair<Range, const Block*>> blocks;
   std::vector<std::pair<Range, const Wrapper*>> wrappers;
   ParsedTables() {
-    for (const auto& row : kBlocks) blocks.push_back({{literal(row.base, false), row.prefix}, &row});
-    for (const auto& row : kWrappers) wrappers.push_back({{literal(row.base, true), row.prefix}, &row});
+    for (const auto& row : kBlocks) blocks.push_back({{parse_literal(row.base, false), row.prefix}, &row});
+    for (const auto& row : kWrappers) wrappers.push_back({{parse_literal(row.base, true), row.prefix}, &row});
   }
 };
 const ParsedTables& tables() {
@@ -100,7 +100,7 @@ const ParsedTables& tables() {
   return kTables;
 }
 
-IpAddress unwrapped(const IpAddress& address, unsigned offset, bool inverted) {
+IpAddress extract_ipv4(const IpAddress& address, unsigned offset, bool inverted) {
   IpAddress out;
   for (unsigned i = 0; i < 4; ++i) {
     out.bytes[i] = static_cast<std::uint8_t>(address.bytes[offset + i] ^ (inverted ? 0xff : 0));
@@ -109,78 +109,83 @@ IpAddress unwrapped(const IpAddress& address, unsigned offset, bool inverted) {
 }
 
 // Returns every IPv4 address that the IPv6 address may lead to, and the kind of the mapping.
-std::vector<std::pair<IpAddress, const char*>> inside(const IpAddress& address) {
+std::vector<std::pair<IpAddress, const char*>> embedded_addresses(const IpAddress& address) {
   std::vector<std::pair<IpAddress, const char*>> found;
   if (!address.v6) return found;
   for (const auto& [range, row] : tables().wrappers) {
     if (in_range(address, range.base, range.prefix))
-      found.emplace_back(unwrapped(address, row->offset, row->inverted), row->kind);
+      found.emplace_back(extract_ipv4(address, row->offset, row->inverted), row->kind);
   }
   // ISATAP (RFC 5214): the interface identifier is 0:5efe or 200:5efe, followed by the IPv4 address.
   if ((address.bytes[8] & 0xfd) == 0 && address.bytes[9] == 0 && address.bytes[10] == 0x5e && address.bytes[11] == 0xfe)
-    found.emplace_back(unwrapped(address, 12, false), "ISATAP");
+    found.emplace_back(extract_ipv4(address, 12, false), "ISATAP");
   return found;
 }
 
-std::optional<Special> special(const IpAddress& address) {
+std::optional<SpecialAddress> find_special(const IpAddress& address) {
   for (const auto& [range, row] : tables().blocks) {
     if (!in_range(address, range.base, range.prefix)) continue;
-    if (row->opens == AllowingEntryKind::single) return Special{row->kind, {}};
-    return Special{row->kind, range};
+    if (row->allowed_by == AllowingEntryKind::single) return SpecialAddress{row->kind, {}};
+    return SpecialAddress{row->kind, range};
   }
   if (!address.v6) return {};
   bool nat64 = false;
-  for (const auto& [v4, kind] : inside(address)) {
-    if (const auto of = special(v4)) return Special{of->kind + " (" + kind + " " + to_text(v4) + ")", {}};
+  for (const auto& [v4, kind] : embedded_addresses(address)) {
+    if (const auto embedded = find_special(v4))
+      return SpecialAddress{embedded->kind + " (" + kind + " " + to_text(v4) + ")", {}};
     nat64 = nat64 || std::string_view(kind) == "NAT64";
   }
   // In the rest of IPv6, only 2000::/3 is allocated.
-  if (!nat64 && (address.bytes[0] & 0xe0) != 0x20) return Special{"reserved", {}};
+  if (!nat64 && (address.bytes[0] & 0xe0) != 0x20) return SpecialAddress{"reserved", {}};
   return {};
 }
 
-bool is_own(const IpAddress& address, const std::vector<IpAddress>& own) {
-  const auto among = [&](const IpAddress& each) { return std::find(own.begin(), own.end(), each) != own.end(); };
-  if (among(address)) return true;
-  const auto wrapped = inside(address);
-  return std::any_of(wrapped.begin(), wrapped.end(), [&](const auto& each) { return among(each.first); });
+bool is_host_address(const IpAddress& address, const std::vector<IpAddress>& host_addresses) {
+  const auto is_listed = [&](const IpAddress& candidate) {
+    return std::find(host_addresses.begin(), host_addresses.end(), candidate) != host_addresses.end();
+  };
+  if (is_listed(address)) return true;
+  const auto embedded = embedded_addresses(address);
+  return std::any_of(embedded.begin(), embedded.end(),
+                     [&](const auto& candidate) { return is_listed(candidate.first); });
 }
 
 // Formats an allow-list entry: "10.1.2.3:5432".
-std::string entry_for(const IpAddress& address, std::uint16_t port) {
+std::string format_entry(const IpAddress& address, std::uint16_t port) {
   return to_text(HostPort{Host{"", address}, port});
 }
 
 }  // namespace
 
-Result<void> AllowListChecker::check_request(const HostPort& asked) const {
+Result<void> AllowListChecker::check_request(const HostPort& target) const {
   for (const auto& entry : entries_) {
-    if (!entry.allows_port(asked.port)) continue;
-    if (asked.host.address ? entry.allows_address(*asked.host.address) : entry.allows_name(asked.host.name)) return {};
+    if (!entry.allows_port(target.port)) continue;
+    if (target.host.address ? entry.allows_address(*target.host.address) : entry.allows_name(target.host.name))
+      return {};
   }
-  const std::string text = to_text(asked);
+  const std::string text = to_text(target);
   return fail(Code::denied, text + " is not on this job's list; to allow: net = [\"" + text + "\"]");
 }
 
-Result<void> AllowListChecker::check_address(const HostPort& asked, const IpAddress& address,
-                                             const std::vector<IpAddress>& own) const {
-  std::optional<Special> found = special(address);
-  if (is_own(address, own)) found = Special{"an address of the host itself", {}};
-  if (!found) return {};
+Result<void> AllowListChecker::check_address(const HostPort& target, const IpAddress& address,
+                                             const std::vector<IpAddress>& host_addresses) const {
+  std::optional<SpecialAddress> special_address = find_special(address);
+  if (is_host_address(address, host_addresses)) special_address = SpecialAddress{"an address of the host itself", {}};
+  if (!special_address) return {};
   for (const auto& entry : entries_) {
-    if (!entry.allows_port(asked.port) || !entry.allows_address(address)) continue;
+    if (!entry.allows_port(target.port) || !entry.allows_address(address)) continue;
     if (entry.single()) return {};
-    if (found->block && entry.prefix >= found->block->prefix) return {};
+    if (special_address->block && entry.prefix >= special_address->block->prefix) return {};
   }
-  const std::string entry = entry_for(address, asked.port);
-  const std::string what = asked.host.address ? entry : to_text(asked) + " is " + to_text(address) + ", which";
-  return fail(Code::denied, what + " is not public (" + found->kind + "); to allow: net = [\"" + entry + "\"]" +
-                                (found->block ? " or its range" : ""));
+  const std::string entry = format_entry(address, target.port);
+  const std::string subject = target.host.address ? entry : to_text(target) + " is " + to_text(address) + ", which";
+  return fail(Code::denied, subject + " is not public (" + special_address->kind + "); to allow: net = [\"" + entry +
+                                "\"]" + (special_address->block ? " or its range" : ""));
 }
 
 std::string special_kind(const IpAddress& address) {
-  const auto found = special(address);
-  return found ? found->kind : "";
+  const auto special_address = find_special(address);
+  return special_address ? special_address->kind : "";
 }
 
 }  // namespace mycojobs::egress

@@ -22,8 +22,9 @@ class AllowListChecker {
   explicit AllowListChecker(std::vector<AllowEntry> entries) : entries_(std::move(entries)) {}
   // Error denied: one line for the job's author that contains the missing entry.
   Result<void> check_request(const HostPort&) const;
-  // own: the addresses of this host's interfaces.
-  Result<void> check_address(const HostPort& asked, const IpAddress&, const std::vector<IpAddress>& own) const;
+  // `host_addresses` has the addresses of this host's interfaces.
+  Result<void> check_address(const HostPort& target, const IpAddress&,
+                             const std::vector<IpAddress>& host_addresses) const;
 
  private:
   std::vector<AllowEntry> entries_;

@@ -36,7 +36,7 @@ struct Times {
 
 // State that the connections of a run share.
 struct ProxyRunState {
-  AllowListChecker judge;
+  AllowListChecker checker;
   Resolver& resolver;
   Times times;
   Poller poller;
@@ -51,7 +51,7 @@ class Connection {
   Connection(ProxyRunState&, std::uint32_t id, Fd client, std::uint64_t now);
   ~Connection();
   Connection(const Connection&) = delete;
-  void on_event(int fd, std::uint32_t events, std::uint64_t now);  // reads at most kPart bytes
+  void on_event(int fd, std::uint32_t events, std::uint64_t now);  // reads at most kBufferSize bytes
   void on_time(std::uint64_t now);                                 // must be called a few times per second
   void abort();                                                    // resets both sides
   bool closed() const { return state_ == State::closed; }
@@ -61,24 +61,24 @@ class Connection {
   enum class Language { unknown, http, socks };
   struct Endpoint {
     Fd fd;
-    std::uint32_t waits_for = 0;
+    std::uint32_t watched_events = 0;
   };
-  struct RelayDirection {    // state of one direction
-    std::string pending;     // read but not yet written; no further reads while it is not empty
-    bool ended = false;      // end of the source was read
-    bool passed_on = false;  // the end was forwarded to the destination
-    bool broken = false;     // the destination accepts no more data
+  struct RelayDirection {           // state of one direction
+    std::string pending;            // read but not yet written; no further reads while it is not empty
+    bool ended = false;             // end of the source was read
+    bool is_end_forwarded = false;  // the end was forwarded to the destination
+    bool broken = false;            // the destination accepts no more data
   };
 
   void read_request();
   bool read_http();
   bool read_socks();
-  void ask(HostPort target);
-  void take_answer();
+  void resolve_target(HostPort target);
+  void use_addresses();
   void connect_next();
-  void connected();
-  void refuse(int status, std::uint8_t socks_reply, const std::string& why);
-  void deny(int status, std::uint8_t socks_reply, const std::string& why);
+  void on_connected();
+  void refuse(int status, std::uint8_t socks_reply, const std::string& reason);
+  void deny(int status, std::uint8_t socks_reply, const std::string& reason);
 
   void relay(int fd, std::uint32_t events);
   void fill(RelayDirection&);
@@ -86,11 +86,11 @@ class Connection {
   bool read_downstream(std::string_view);
   void flush(RelayDirection&);
   void forward_shutdown(RelayDirection&);
-  bool wants_more(const RelayDirection&) const;
+  bool should_read(const RelayDirection&) const;
   void start_draining();
   void drain(std::uint32_t events);
-  void update_waits();
-  void wait(Endpoint&, std::uint32_t events);
+  void update_events();
+  void watch(Endpoint&, std::uint32_t events);
   void close();
 
   ProxyRunState& run_;
@@ -101,14 +101,14 @@ class Connection {
   Endpoint client_, server_;
   std::string input_;  // data of the job until its request is whole; then the incomplete rest of its body
   HttpRequestParser parser_{kMaxHeadBytes, true};
-  bool greeted_ = false;
+  bool is_greeted_ = false;
   RequestHead request_;
   std::unique_ptr<Lookup> lookup_;
   std::map<int, std::uint32_t> lookup_waits_;
   std::vector<IpAddress> candidates_;  // allowed addresses; the last one is tried next
-  std::uint64_t attempt_ms_ = 0;
+  std::uint64_t attempt_timeout_ms_ = 0;
   std::string last_failure_;
-  RelayDirection up_, down_;
+  RelayDirection upstream_, downstream_;
   ResponseHead response_;
 };
 

@@ -9,38 +9,39 @@
 namespace mycojobs::egress {
 namespace {
 
-constexpr std::string_view kFraming[] = {"host", "content-length", "transfer-encoding"};
-constexpr std::string_view kOneHop[] = {"connection",
-                                        "keep-alive",
-                                        "proxy-connection",
-                                        "proxy-authenticate",
-                                        "proxy-authorization",
-                                        "proxy-authentication-info",
-                                        "te",
-                                        "upgrade",
-                                        "http2-settings"};
+constexpr std::string_view kFramingHeaders[] = {"host", "content-length", "transfer-encoding"};
+constexpr std::string_view kHopByHopHeaders[] = {"connection",
+                                                 "keep-alive",
+                                                 "proxy-connection",
+                                                 "proxy-authenticate",
+                                                 "proxy-authorization",
+                                                 "proxy-authentication-info",
+                                                 "te",
+                                                 "upgrade",
+                                                 "http2-settings"};
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+char to_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-bool same_name(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return lower(x) == lower(y); });
+bool is_same_name(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) { return to_lower(x) == to_lower(y); });
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view trim(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(" \t");
   if (begin == text.npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
 template <std::size_t N>
-bool among(std::string_view name, const std::string_view (&names)[N]) {
-  return std::any_of(std::begin(names), std::end(names), [&](std::string_view each) { return same_name(name, each); });
+bool contains_name(std::string_view name, const std::string_view (&names)[N]) {
+  return std::any_of(std::begin(names), std::end(names),
+                     [&](std::string_view item) { return is_same_name(name, item); });
 }
 
 bool is_token(std::string_view text) {
   constexpr std::string_view kMarks = "!#$%&'*+-.^_`|~";
   return !text.empty() && std::all_of(text.begin(), text.end(), [&](char c) {
-    return (lower(c) >= 'a' && lower(c) <= 'z') || (c >= '0' && c <= '9') || kMarks.find(c) != kMarks.npos;
+    return (to_lower(c) >= 'a' && to_lower(c) <= 'z') || (c >= '0' && c <= '9') || kMarks.find(c) != kMarks.npos;
   });
 }
 
@@ -49,15 +50,15 @@ bool is_token(std::string_view text) {
 std::optional<Field> parse_field(std::string_view line) {
   const std::size_t colon = line.find(':');
   if (colon == line.npos || !is_token(line.substr(0, colon))) return {};
-  const std::string_view value = trimmed(line.substr(colon + 1));
-  const auto control = [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; };  // char may be signed
-  if (std::any_of(value.begin(), value.end(), control)) return {};
+  const std::string_view value = trim(line.substr(colon + 1));
+  const auto is_control = [](unsigned char c) { return (c < ' ' && c != '\t') || c == 0x7f; };  // char may be signed
+  if (std::any_of(value.begin(), value.end(), is_control)) return {};
   return Field{line.substr(0, colon), value};
 }
 
-constexpr const char* kUse = "set HTTP_PROXY and HTTPS_PROXY as the job's environment has them";
+constexpr const char* kProxyRemedy = "set HTTP_PROXY and HTTPS_PROXY as the job's environment has them";
 
-tl::unexpected<Error> wrong(std::string why) { return fail(Code::invalid, std::move(why)); }
+tl::unexpected<Error> make_error(std::string why) { return fail(Code::invalid, std::move(why)); }
 
 struct Url {
   HostPort target;
@@ -65,23 +66,24 @@ struct Url {
 };
 Result<Url> parse_url(std::string_view url, std::string_view method) {
   constexpr std::string_view kScheme = "http://";
-  if (url.starts_with('/') || url == "*") return wrong(std::string("this is a proxy, not a server: ") + kUse);
-  if (!same_name(url.substr(0, kScheme.size()), kScheme)) {
-    return wrong("the proxy accepts http:// URLs, and CONNECT for other protocols: " + excerpt(url));
+  if (url.starts_with('/') || url == "*")
+    return make_error(std::string("this is a proxy, not a server: ") + kProxyRemedy);
+  if (!is_same_name(url.substr(0, kScheme.size()), kScheme)) {
+    return make_error("the proxy accepts http:// URLs, and CONNECT for other protocols: " + excerpt(url));
   }
   url.remove_prefix(kScheme.size());
   const std::size_t end = std::min(url.find_first_of("/?#"), url.size());
   MJ_TRY(target, parse_host_port(url.substr(0, end), 80));
   std::string path(url.substr(end));
-  if (path.find('#') != path.npos) return wrong("a URL is sent without its #fragment");
+  if (path.find('#') != path.npos) return make_error("a URL is sent without its #fragment");
   if (path.empty() && method == "OPTIONS") path = "*";
   if (!path.starts_with('/') && path != "*") path.insert(0, "/");
   return Url{std::move(target), std::move(path)};
 }
 
-std::string forwarded(const HttpRequestParser& request, const Url& url) {
+std::string build_forwarded_request(const HttpRequestParser& request, const Url& url) {
   const std::vector<Field> fields(request.fields().begin(), request.fields().end());
-  const HopFields hop(fields);
+  const HopFields hop_fields(fields);
   const std::string version = request.is_http_1_1() ? "1.1" : "1.0";
   std::string host = to_text(url.target);
   if (url.target.port == 80) host.resize(host.rfind(':'));
@@ -90,7 +92,7 @@ std::string forwarded(const HttpRequestParser& request, const Url& url) {
   // Taken from the URL, as the RFC requires: the server sees the checked host.
   out.append("Host: ").append(host).append("\r\n");
   for (const auto& [name, value] : fields) {
-    if (same_name(name, "host") || hop.contains(name)) continue;
+    if (is_same_name(name, "host") || hop_fields.contains(name)) continue;
     out.append(name).append(": ").append(value).append("\r\n");
   }
   out.append("Via: ").append(version).append(" mycojobs\r\nConnection: close\r\n\r\n");
@@ -98,16 +100,16 @@ std::string forwarded(const HttpRequestParser& request, const Url& url) {
 }
 
 // Responses are parsed leniently: bare LF is accepted. With one response per connection, smuggling is impossible.
-std::size_t end_of_head(std::string_view bytes) {
+std::size_t find_head_end(std::string_view bytes) {
   for (std::size_t at = bytes.find('\n'); at != bytes.npos; at = bytes.find('\n', at + 1)) {
-    const std::string_view rest = bytes.substr(at + 1);
-    if (rest.starts_with("\n")) return at + 2;
-    if (rest.starts_with("\r\n")) return at + 3;
+    const std::string_view remaining = bytes.substr(at + 1);
+    if (remaining.starts_with("\n")) return at + 2;
+    if (remaining.starts_with("\r\n")) return at + 3;
   }
   return 0;
 }
 
-std::vector<std::string_view> lines_of(std::string_view head) {
+std::vector<std::string_view> split_lines(std::string_view head) {
   std::vector<std::string_view> lines;
   while (!head.empty()) {
     const std::size_t end = head.find('\n');
@@ -124,16 +126,16 @@ bool is_status_line(std::string_view line) {
   return line.substr(9, 3).find_first_not_of("0123456789") == line.npos && line.find('\0') == line.npos;
 }
 
-std::string rewritten(const std::vector<std::string_view>& lines, bool last) {
+std::string rewrite_head(const std::vector<std::string_view>& lines, bool last) {
   std::vector<Field> fields;
   for (std::size_t i = 1; i < lines.size(); ++i) {
     if (const auto field = parse_field(lines[i])) fields.push_back(*field);
   }
-  const HopFields hop(fields);
+  const HopFields hop_fields(fields);
   std::string out(lines.front());
   out += "\r\n";
   for (const auto& [name, value] : fields) {
-    if (!hop.contains(name)) out.append(name).append(": ").append(value).append("\r\n");
+    if (!hop_fields.contains(name)) out.append(name).append(": ").append(value).append("\r\n");
   }
   if (last) out += "Connection: close\r\n";
   return out + "\r\n";
@@ -144,10 +146,10 @@ std::string rewritten(const std::vector<std::string_view>& lines, bool last) {
 // Parsed once per message: parsing the lists for each field would take quadratic time.
 HopFields::HopFields(const std::vector<Field>& all) {
   for (const auto& [name, value] : all) {
-    if (!same_name(name, "connection")) continue;
+    if (!is_same_name(name, "connection")) continue;
     for (std::string_view left = value;;) {
       const std::size_t comma = left.find(',');
-      listed_.insert(lower_case(trimmed(left.substr(0, comma))));
+      listed_.insert(lower_case(trim(left.substr(0, comma))));
       if (comma == left.npos) break;
       left.remove_prefix(comma + 1);
     }
@@ -155,14 +157,15 @@ HopFields::HopFields(const std::vector<Field>& all) {
 }
 
 bool HopFields::contains(std::string_view name) const {
-  return !among(name, kFraming) && (among(name, kOneHop) || listed_.contains(lower_case(name)));
+  return !contains_name(name, kFramingHeaders) &&
+         (contains_name(name, kHopByHopHeaders) || listed_.contains(lower_case(name)));
 }
 
 Result<RequestHead> read_request_head(const HttpRequestParser& request) {
   const std::string& target = request.target();
   const auto visible = [](char c) { return c > ' ' && c < 0x7f; };
   if (!std::all_of(target.begin(), target.end(), visible))
-    return wrong("the target of the request has characters that belong in no URL: " + excerpt(target));
+    return make_error("the target of the request has characters that belong in no URL: " + excerpt(target));
   RequestHead out;
   if (request.method() == "CONNECT") {
     out.tunnel = true;
@@ -171,29 +174,29 @@ Result<RequestHead> read_request_head(const HttpRequestParser& request) {
     return out;
   }
   MJ_TRY(url, parse_url(target, request.method()));
-  out.forward = forwarded(request, url);
+  out.forward = build_forwarded_request(request, url);
   out.target = std::move(url.target);
   return out;
 }
 
 Result<std::string> ResponseHead::feed(std::string_view bytes) {
   if (complete_) return std::string(bytes);
-  waiting_ += bytes;
+  buffered_ += bytes;
   std::string out;
-  for (std::size_t size = 0; !complete_ && (size = end_of_head(waiting_)) != 0;) {
-    const auto lines = lines_of(std::string_view(waiting_).substr(0, size));
+  for (std::size_t size = 0; !complete_ && (size = find_head_end(buffered_)) != 0;) {
+    const auto lines = split_lines(std::string_view(buffered_).substr(0, size));
     if (lines.empty() || !is_status_line(lines.front())) return fail(Code::invalid, "the server's reply is not HTTP/1");
     const std::string_view status = lines.front().substr(9, 3);
     // The job cannot request another protocol, since Upgrade is removed.
     if (status == "101") return fail(Code::invalid, "the server changed the protocol without a request");
     complete_ = status.front() != '1';
-    out += rewritten(lines, complete_);
-    waiting_.erase(0, size);
+    out += rewrite_head(lines, complete_);
+    buffered_.erase(0, size);
   }
   if (complete_) {
-    out += waiting_;
-    waiting_ = {};
-  } else if (waiting_.size() > kMaxHeadBytes) {
+    out += buffered_;
+    buffered_ = {};
+  } else if (buffered_.size() > kMaxHeadBytes) {
     return fail(Code::too_large, "the head of the server's answer is over 16 KiB");
   }
   return out;

@@ -50,7 +50,7 @@ class ResponseHead {
   bool complete() const { return complete_; }  // the final head, not that of a 1xx response
 
  private:
-  std::string waiting_;
+  std::string buffered_;
   bool complete_ = false;
 };
 

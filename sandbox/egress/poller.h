@@ -13,26 +13,28 @@ namespace mycojobs::egress {
 
 class Poller {
  public:
-  static constexpr std::uint32_t kNobody = 0;  // the listener's id; connections start at 1
+  static constexpr std::uint32_t kListenerId = 0;  // the listener's id; connections start at 1
 
   Poller() : epoll_(::epoll_create1(EPOLL_CLOEXEC)) {}
   explicit operator bool() const { return static_cast<bool>(epoll_); }
   int fd() const { return epoll_.get(); }
 
-  // Waits for `wanted` on the descriptor. `now` contains the current events and is updated. 0 removes the descriptor
+  // Waits for `watched` on the descriptor. `now` contains the current events and is updated. 0 removes the descriptor
   // from the set, since EPOLLHUP cannot be masked and would wake the loop continuously. Returns 0 or an errno.
-  int wait_for(int descriptor, std::uint32_t id, std::uint32_t& now, std::uint32_t wanted) const {
-    if (wanted == now) return 0;
+  int set_events(int descriptor, std::uint32_t id, std::uint32_t& now, std::uint32_t watched) const {
+    if (watched == now) return 0;
     epoll_event event{};
-    event.events = wanted;
+    event.events = watched;
     event.data.u64 = static_cast<std::uint64_t>(id) << 32 | static_cast<std::uint32_t>(descriptor);
-    const int operation = wanted == 0 ? EPOLL_CTL_DEL : now == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+    const int operation = watched == 0 ? EPOLL_CTL_DEL : now == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
     if (::epoll_ctl(epoll_.get(), operation, descriptor, &event) != 0) return errno;
-    now = wanted;
+    now = watched;
     return 0;
   }
-  static std::uint32_t id_of(const epoll_event& event) { return static_cast<std::uint32_t>(event.data.u64 >> 32); }
-  static int fd_of(const epoll_event& event) { return static_cast<int>(event.data.u64 & 0xffffffff); }
+  static std::uint32_t connection_id(const epoll_event& event) {
+    return static_cast<std::uint32_t>(event.data.u64 >> 32);
+  }
+  static int watched_fd(const epoll_event& event) { return static_cast<int>(event.data.u64 & 0xffffffff); }
 
  private:
   Fd epoll_;

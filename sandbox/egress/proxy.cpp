@@ -9,11 +9,11 @@
 namespace mycojobs::egress {
 namespace {
 
-constexpr int kSweepMs = 250;
-constexpr int kFramesATurn = 16;
+constexpr int kSweepIntervalMs = 250;
+constexpr int kMaxFramesPerIteration = 16;
 constexpr std::uint64_t kLauncher = ~0ULL;  // run numbers start at 1
-constexpr std::size_t kStoredDescriptors = 64;
-constexpr std::size_t kDescriptorsAConnection = 4;  // both sides, and that of a lookup
+constexpr std::size_t kReservedDescriptors = 64;
+constexpr std::size_t kDescriptorsPerConnection = 4;  // both sides, and that of a lookup
 
 std::uint64_t monotonic_ms() {
   timespec now{};
@@ -32,11 +32,11 @@ Proxy::Proxy(Fd launcher, Options options)
 int Proxy::run() {
   if (!epoll_ || !flush()) return 71;
   epoll_event events[64];
-  std::uint64_t swept = monotonic_ms();
+  std::uint64_t swept_ms = monotonic_ms();
   for (;;) {
-    const bool timed =
-        std::any_of(runs_.begin(), runs_.end(), [](const auto& each) { return each.second->needs_time(); });
-    const int count = ::epoll_wait(epoll_.get(), events, 64, timed ? kSweepMs : -1);
+    const bool has_timers =
+        std::any_of(runs_.begin(), runs_.end(), [](const auto& each) { return each.second->needs_timer(); });
+    const int count = ::epoll_wait(epoll_.get(), events, 64, has_timers ? kSweepIntervalMs : -1);
     if (count < 0 && errno != EINTR) return 71;
     const std::uint64_t now = monotonic_ms();
     for (int i = 0; i < count; ++i) {
@@ -44,18 +44,19 @@ int Proxy::run() {
         if (!read_launcher()) return 0;
         continue;
       }
-      if (const auto found = runs_.find(events[i].data.u64); found != runs_.end()) found->second->turn(now, limit());
+      if (const auto found = runs_.find(events[i].data.u64); found != runs_.end())
+        found->second->process_events(now, max_connections());
     }
-    if (timed && now >= swept + kSweepMs) {
-      for (auto& [id, run] : runs_) run->on_time(now, limit());
-      swept = now;
+    if (has_timers && now >= swept_ms + kSweepIntervalMs) {
+      for (auto& [id, run] : runs_) run->on_time(now, max_connections());
+      swept_ms = now;
     }
     if (!flush()) return 0;
   }
 }
 
 bool Proxy::read_launcher() {
-  for (int i = 0; i < kFramesATurn; ++i) {
+  for (int i = 0; i < kMaxFramesPerIteration; ++i) {
     sandbox::RawFrame frame;
     switch (sandbox::receive_raw(launcher_.get(), frame, MSG_DONTWAIT)) {
       case sandbox::ReceiveResult::nothing:
@@ -69,14 +70,14 @@ bool Proxy::read_launcher() {
         send(ProxyProblem{"egress: out of descriptors: a frame from the launcher had no sockets"});
         break;
       case sandbox::ReceiveResult::frame:
-        obey(frame);
+        handle_frame(frame);
         break;
     }
   }
   return true;
 }
 
-void Proxy::obey(sandbox::RawFrame& frame) {
+void Proxy::handle_frame(sandbox::RawFrame& frame) {
   Serve serving;
   Close closing;
   NextJob next;
@@ -91,14 +92,14 @@ void Proxy::obey(sandbox::RawFrame& frame) {
 }
 
 void Proxy::serve(const Serve& message, Fd listener) {
-  const auto trouble = [&](const std::string& why) {
-    send(ProxyProblem{"egress: run " + std::to_string(message.run) + ": " + why});
+  const auto report_problem = [&](const std::string& reason) {
+    send(ProxyProblem{"egress: run " + std::to_string(message.run) + ": " + reason});
   };
-  if (runs_.contains(message.run) || message.run == kLauncher) return trouble("is served already");
+  if (runs_.contains(message.run) || message.run == kLauncher) return report_problem("is served already");
   auto allow = parse_allow(message.allow);
-  if (!allow) return trouble(allow.error().message);
+  if (!allow) return report_problem(allow.error().message);
   ProxyRunState state{AllowListChecker(std::move(*allow)), resolver_, options_.times, Poller(), 0, 0, 0, 0, 0, {}};
-  if (!state.poller) return trouble("epoll_create1: " + errno_text(errno));
+  if (!state.poller) return report_problem("epoll_create1: " + errno_text(errno));
   // Sent before the job receives the refusal, since its run may then end. A closed launcher socket is detected in the
   // next iteration.
   state.report_denied = [this, id = message.run](const std::string& text) {
@@ -109,12 +110,12 @@ void Proxy::serve(const Serve& message, Fd listener) {
     static_cast<void>(flush());
   };
   auto run = ProxiedRun::start(std::move(state), std::move(listener));
-  if (!run) return trouble(run.error().message);
+  if (!run) return report_problem(run.error().message);
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.u64 = message.run;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, (*run)->poll_fd(), &event) != 0) {
-    return trouble("epoll_ctl: " + errno_text(errno));
+    return report_problem("epoll_ctl: " + errno_text(errno));
   }
   runs_.emplace(message.run, std::move(*run));
 }
@@ -134,9 +135,10 @@ void Proxy::close(const Close& message) {
 }
 
 // An equal share of the descriptors, so that many connections of one run do not affect others.
-std::size_t Proxy::limit() const {
-  const std::size_t free = options_.descriptors > kStoredDescriptors ? options_.descriptors - kStoredDescriptors : 0;
-  const std::size_t share = free / kDescriptorsAConnection / std::max<std::size_t>(runs_.size(), 1);
+std::size_t Proxy::max_connections() const {
+  const std::size_t free =
+      options_.descriptors > kReservedDescriptors ? options_.descriptors - kReservedDescriptors : 0;
+  const std::size_t share = free / kDescriptorsPerConnection / std::max<std::size_t>(runs_.size(), 1);
   return std::clamp<std::size_t>(share, 1, kMaxConnections);
 }
 
@@ -154,14 +156,14 @@ bool Proxy::flush() {
     if (error != 0 && error != EMSGSIZE) return false;
     unsent_.pop_front();
   }
-  const std::uint32_t wanted = unsent_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
-  if (wanted == launcher_waits_for_) return true;
+  const std::uint32_t watched_events = unsent_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
+  if (watched_events == launcher_events_) return true;
   epoll_event event{};
-  event.events = wanted;
+  event.events = watched_events;
   event.data.u64 = kLauncher;
-  const int operation = launcher_waits_for_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  const int operation = launcher_events_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
   if (::epoll_ctl(epoll_.get(), operation, launcher_.get(), &event) != 0) return false;
-  launcher_waits_for_ = wanted;
+  launcher_events_ = watched_events;
   return true;
 }
 

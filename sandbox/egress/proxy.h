@@ -25,16 +25,16 @@ class Proxy {
 
  private:
   bool read_launcher();  // false: the launcher has closed the socket
-  void obey(sandbox::RawFrame&);
+  void handle_frame(sandbox::RawFrame&);
   void serve(const Serve&, Fd listener);
   void close(const Close&);
-  std::size_t limit() const;
+  std::size_t max_connections() const;
   template <class Message>
   void send(const Message&);
   bool flush();
 
   Fd epoll_, launcher_;
-  std::uint32_t launcher_waits_for_ = 0;
+  std::uint32_t launcher_events_ = 0;
   const Options options_;
   Resolver resolver_;
   std::deque<std::string> unsent_;

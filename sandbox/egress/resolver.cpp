@@ -20,10 +20,10 @@
 namespace mycojobs::egress {
 namespace {
 
-constexpr int kTryMs = 2500;  // doubled for each further try
-constexpr int kTries = 2;
+constexpr int kAttemptTimeoutMs = 2500;  // doubled for each further try
+constexpr int kMaxLookupAttempts = 2;
 
-std::optional<IpAddress> address_of(const sockaddr* from) {
+std::optional<IpAddress> to_ip_address(const sockaddr* from) {
   IpAddress out;
   if (from != nullptr && from->sa_family == AF_INET) {
     std::memcpy(out.bytes.data(), &reinterpret_cast<const sockaddr_in*>(from)->sin_addr, 4);
@@ -38,15 +38,15 @@ std::optional<IpAddress> address_of(const sockaddr* from) {
 }
 
 // The kernel selects a local destination address as its own source address.
-bool leads_home(const IpAddress& address) {
+bool is_routed_to_this_host(const IpAddress& address) {
   const Fd probe(::socket(address.v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  const SocketAddress there(address, 9);
-  sockaddr_storage here{};
-  socklen_t size = sizeof here;
+  const SocketAddress destination(address, 9);
+  sockaddr_storage source{};
+  socklen_t size = sizeof source;
   // An unreachable address does not belong to this host.
-  if (!probe || ::connect(probe.get(), there.get(), there.size()) != 0) return false;
-  if (::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&here), &size) != 0) return true;
-  return address_of(reinterpret_cast<sockaddr*>(&here)) == address;
+  if (!probe || ::connect(probe.get(), destination.get(), destination.size()) != 0) return false;
+  if (::getsockname(probe.get(), reinterpret_cast<sockaddr*>(&source), &size) != 0) return true;
+  return to_ip_address(reinterpret_cast<sockaddr*>(&source)) == address;
 }
 
 class FixedLookup final : public Lookup {
@@ -62,8 +62,8 @@ class AresLookup final : public Lookup {
       : name_(name), watch_(std::move(watch)) {
     ares_options options{};
     options.flags = ARES_FLAG_NOSEARCH | ARES_FLAG_NOALIASES;
-    options.timeout = kTryMs;
-    options.tries = kTries;
+    options.timeout = kAttemptTimeoutMs;
+    options.tries = kMaxLookupAttempts;
     options.sock_state_cb = [](void* self, ares_socket_t fd, int readable, int writable) {
       static_cast<AresLookup*>(self)->watch_(fd, (readable != 0 ? static_cast<std::uint32_t>(EPOLLIN) : 0U) |
                                                      (writable != 0 ? static_cast<std::uint32_t>(EPOLLOUT) : 0U));
@@ -73,7 +73,7 @@ class AresLookup final : public Lookup {
                                        ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB);
     if (code != ARES_SUCCESS) {
       channel_ = nullptr;
-      answer_ = failed(Code::unavailable, code);
+      answer_ = make_error(Code::unavailable, code);
       return;
     }
     if (!servers.empty()) ares_set_servers_ports_csv(channel_, servers.c_str());
@@ -97,28 +97,28 @@ class AresLookup final : public Lookup {
   }
 
  private:
-  tl::unexpected<Error> failed(Code code, int why) const {
+  tl::unexpected<Error> make_error(Code code, int why) const {
     return fail(code, name_ + ": its address cannot be resolved: " + ares_strerror(why));
   }
 
-  static void on_answer(void* data, int status, int, ares_addrinfo* found) {
-    const std::unique_ptr<ares_addrinfo, decltype(&ares_freeaddrinfo)> keep(found, &ares_freeaddrinfo);
+  static void on_answer(void* data, int status, int, ares_addrinfo* result) {
+    const std::unique_ptr<ares_addrinfo, decltype(&ares_freeaddrinfo)> owner(result, &ares_freeaddrinfo);
     if (status == ARES_EDESTRUCTION) return;
     auto& self = *static_cast<AresLookup*>(data);
     if (status != ARES_SUCCESS) {
-      self.answer_ =
-          self.failed(status == ARES_ENOTFOUND || status == ARES_ENODATA ? Code::not_found : Code::unavailable, status);
+      self.answer_ = self.make_error(
+          status == ARES_ENOTFOUND || status == ARES_ENODATA ? Code::not_found : Code::unavailable, status);
       return;
     }
     std::vector<IpAddress> addresses;
-    for (const auto* node = found->nodes; node != nullptr; node = node->ai_next) {
-      const auto address = address_of(node->ai_addr);
+    for (const auto* node = result->nodes; node != nullptr; node = node->ai_next) {
+      const auto address = to_ip_address(node->ai_addr);
       if (address && std::find(addresses.begin(), addresses.end(), *address) == addresses.end()) {
         addresses.push_back(*address);
       }
     }
     if (addresses.empty()) {
-      self.answer_ = self.failed(Code::not_found, ARES_ENODATA);
+      self.answer_ = self.make_error(Code::not_found, ARES_ENODATA);
     } else {
       self.answer_ = std::move(addresses);
     }
@@ -142,9 +142,9 @@ Result<Resolver::Hosts> Resolver::parse_hosts(const std::string& text) {
   Hosts hosts;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
+    std::istringstream fields(line);
     std::string name, list;
-    words >> name >> list;
+    fields >> name >> list;
     std::vector<IpAddress> addresses;
     std::istringstream items(list);
     for (std::string item; std::getline(items, item, ',');) {
@@ -158,22 +158,22 @@ Result<Resolver::Hosts> Resolver::parse_hosts(const std::string& text) {
   return hosts;
 }
 
-std::unique_ptr<Lookup> Resolver::look_up(const std::string& name, WatchFd watch) {
-  const auto found = hosts_.find(name);
-  if (found == hosts_.end()) return std::make_unique<AresLookup>(name, servers_, std::move(watch));
-  const auto& answers = found->second;
-  return std::make_unique<FixedLookup>(answers[asked_[name]++ % answers.size()]);
+std::unique_ptr<Lookup> Resolver::start_lookup(const std::string& name, WatchFd watch) {
+  const auto result = hosts_.find(name);
+  if (result == hosts_.end()) return std::make_unique<AresLookup>(name, servers_, std::move(watch));
+  const auto& answers = result->second;
+  return std::make_unique<FixedLookup>(answers[answer_counts_[name]++ % answers.size()]);
 }
 
-Result<std::vector<IpAddress>> own_addresses(const std::vector<IpAddress>& asked) {
+Result<std::vector<IpAddress>> list_host_addresses(const std::vector<IpAddress>& candidates) {
   ifaddrs* first = nullptr;
   if (::getifaddrs(&first) != 0) return fail(Code::io, "getifaddrs: " + errno_text(errno));
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> keep(first, &::freeifaddrs);
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(first, &::freeifaddrs);
   std::vector<IpAddress> own;
-  for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
-    if (const auto address = address_of(each->ifa_addr)) own.push_back(*address);
+  for (const ifaddrs* interface = first; interface != nullptr; interface = interface->ifa_next) {
+    if (const auto address = to_ip_address(interface->ifa_addr)) own.push_back(*address);
   }
-  std::copy_if(asked.begin(), asked.end(), std::back_inserter(own), leads_home);
+  std::copy_if(candidates.begin(), candidates.end(), std::back_inserter(own), is_routed_to_this_host);
   return own;
 }
 

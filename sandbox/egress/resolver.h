@@ -45,16 +45,16 @@ class Resolver {
   explicit Resolver(Hosts hosts = {}, std::string servers = {})
       : hosts_(std::move(hosts)), servers_(std::move(servers)) {}
   static Result<void> start_library();  // once per process, before the first lookup
-  std::unique_ptr<Lookup> look_up(const std::string& name, WatchFd watch);
+  std::unique_ptr<Lookup> start_lookup(const std::string& name, WatchFd watch);
 
  private:
   const Hosts hosts_;
   const std::string servers_;
-  std::map<std::string, std::size_t> asked_;
+  std::map<std::string, std::size_t> answer_counts_;
 };
 
 // Returns the addresses of all interfaces of this host, and those in `asked` that the routes of this host lead back to
 // it (`ip route add local`). Sends nothing.
-Result<std::vector<IpAddress>> own_addresses(const std::vector<IpAddress>& asked);
+Result<std::vector<IpAddress>> list_host_addresses(const std::vector<IpAddress>& candidates);
 
 }  // namespace mycojobs::egress

@@ -8,19 +8,19 @@
 namespace mycojobs::egress {
 namespace {
 
-constexpr int kEventsATurn = 16;
-constexpr int kAcceptsATurn = 8;
+constexpr int kMaxEventsPerIteration = 16;
+constexpr int kMaxAcceptsPerIteration = 8;
 
-int option_of(int fd, int option) {
+int socket_option(int fd, int option) {
   int value = -1;
   socklen_t size = sizeof value;
   return ::getsockopt(fd, SOL_SOCKET, option, &value, &size) == 0 ? value : -1;
 }
 
 bool is_listener(int fd) {
-  const int domain = option_of(fd, SO_DOMAIN);
-  return (domain == AF_INET || domain == AF_INET6) && option_of(fd, SO_TYPE) == SOCK_STREAM &&
-         option_of(fd, SO_ACCEPTCONN) == 1;
+  const int domain = socket_option(fd, SO_DOMAIN);
+  return (domain == AF_INET || domain == AF_INET6) && socket_option(fd, SO_TYPE) == SOCK_STREAM &&
+         socket_option(fd, SO_ACCEPTCONN) == 1;
 }
 
 }  // namespace
@@ -40,36 +40,36 @@ ProxiedRun::~ProxiedRun() {
   for (auto& [id, connection] : connections_) connection->abort();
 }
 
-void ProxiedRun::turn(std::uint64_t now, std::size_t limit) {
-  epoll_event events[kEventsATurn];
-  const int count = ::epoll_wait(state_.poller.fd(), events, kEventsATurn, 0);
+void ProxiedRun::process_events(std::uint64_t now, std::size_t max_connections) {
+  epoll_event events[kMaxEventsPerIteration];
+  const int count = ::epoll_wait(state_.poller.fd(), events, kMaxEventsPerIteration, 0);
   for (int i = 0; i < count; ++i) {
-    const std::uint32_t id = Poller::id_of(events[i]);
-    if (id == Poller::kNobody) {
-      accept(now, limit);
+    const std::uint32_t id = Poller::connection_id(events[i]);
+    if (id == Poller::kListenerId) {
+      accept(now, max_connections);
       continue;
     }
     const auto found = connections_.find(id);
     if (found == connections_.end()) continue;
-    found->second->on_event(Poller::fd_of(events[i]), events[i].events, now);
+    found->second->on_event(Poller::watched_fd(events[i]), events[i].events, now);
     if (found->second->closed()) connections_.erase(found);
   }
-  update_listener(limit);
+  update_listener(max_connections);
 }
 
-void ProxiedRun::on_time(std::uint64_t now, std::size_t limit) {
+void ProxiedRun::on_time(std::uint64_t now, std::size_t max_connections) {
   for (auto each = connections_.begin(); each != connections_.end();) {
     each->second->on_time(now);
     each = each->second->closed() ? connections_.erase(each) : std::next(each);
   }
   paused_ = false;
   accepts_ = 0;
-  update_listener(limit);
+  update_listener(max_connections);
 }
 
-void ProxiedRun::accept(std::uint64_t now, std::size_t limit) {
-  for (int i = 0; i < kAcceptsATurn && connections_.size() < limit; ++i) {
-    if (accepts_ >= kMaxAccepts) {
+void ProxiedRun::accept(std::uint64_t now, std::size_t max_connections) {
+  for (int i = 0; i < kMaxAcceptsPerIteration && connections_.size() < max_connections; ++i) {
+    if (accepts_ >= kMaxAcceptsPerInterval) {
       paused_ = true;
       return;
     }
@@ -82,16 +82,16 @@ void ProxiedRun::accept(std::uint64_t now, std::size_t limit) {
     ++accepts_;
     do {
       ++next_id_;
-    } while (next_id_ == Poller::kNobody || connections_.contains(next_id_));
+    } while (next_id_ == Poller::kListenerId || connections_.contains(next_id_));
     auto connection = std::make_unique<Connection>(state_, next_id_, std::move(client), now);
     if (!connection->closed()) connections_.emplace(next_id_, std::move(connection));
   }
 }
 
-void ProxiedRun::update_listener(std::size_t limit) {
-  const bool wants = !paused_ && connections_.size() < limit;
-  const std::uint32_t events = wants ? static_cast<std::uint32_t>(EPOLLIN) : 0U;
-  if (state_.poller.wait_for(listener_.get(), Poller::kNobody, listener_waits_for_, events) != 0) paused_ = true;
+void ProxiedRun::update_listener(std::size_t max_connections) {
+  const bool should_listen = !paused_ && connections_.size() < max_connections;
+  const std::uint32_t events = should_listen ? static_cast<std::uint32_t>(EPOLLIN) : 0U;
+  if (state_.poller.set_events(listener_.get(), Poller::kListenerId, listener_events_, events) != 0) paused_ = true;
 }
 
 }  // namespace mycojobs::egress

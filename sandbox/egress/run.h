@@ -12,7 +12,7 @@ inline constexpr std::size_t kMaxConnections = 64;  // per run; further connecti
 // New connections of a run between two calls of on_time(). At four calls a second this limits a run to 256 connections
 // a second: the ports that the kernel reserves for a minute after each (TIME_WAIT) stay below the host's 28000 ports
 // per destination.
-inline constexpr std::size_t kMaxAccepts = 64;
+inline constexpr std::size_t kMaxAcceptsPerInterval = 64;
 
 class ProxiedRun {
  public:
@@ -23,18 +23,18 @@ class ProxiedRun {
   int poll_fd() const { return state_.poller.fd(); }
   ProxyRunState& state() { return state_; }
   // Processes a bounded number of events. limit: maximum number of connections at this time.
-  void turn(std::uint64_t now, std::size_t limit);
-  void on_time(std::uint64_t now, std::size_t limit);
-  bool needs_time() const { return paused_ || !connections_.empty(); }
+  void process_events(std::uint64_t now, std::size_t max_connections);
+  void on_time(std::uint64_t now, std::size_t max_connections);
+  bool needs_timer() const { return paused_ || !connections_.empty(); }
 
  private:
   ProxiedRun(ProxyRunState state, Fd listener) : state_(std::move(state)), listener_(std::move(listener)) {}
-  void accept(std::uint64_t now, std::size_t limit);
-  void update_listener(std::size_t limit);
+  void accept(std::uint64_t now, std::size_t max_connections);
+  void update_listener(std::size_t max_connections);
 
   ProxyRunState state_;
   Fd listener_;
-  std::uint32_t listener_waits_for_ = 0;
+  std::uint32_t listener_events_ = 0;
   bool paused_ = false;      // accept limit, or no descriptor or memory; resumed by on_time()
   std::size_t accepts_ = 0;  // since the last on_time()
   std::uint32_t next_id_ = 1;

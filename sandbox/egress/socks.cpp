@@ -9,8 +9,8 @@ constexpr std::uint8_t kNoMethod = 255;
 
 std::uint8_t at(std::string_view bytes, std::size_t index) { return static_cast<std::uint8_t>(bytes[index]); }
 
-tl::unexpected<SocksRefusal> refuse(std::uint8_t reply, std::string why) {
-  return tl::unexpected<SocksRefusal>(SocksRefusal{reply, "SOCKS5: " + std::move(why)});
+tl::unexpected<SocksRefusal> refuse(std::uint8_t reply, std::string reason) {
+  return tl::unexpected<SocksRefusal>(SocksRefusal{reply, "SOCKS5: " + std::move(reason)});
 }
 
 IpAddress address_of(std::string_view bytes) {

@@ -15,7 +15,7 @@ namespace mycojobs::egress {
 
 struct SocksRefusal {
   std::uint8_t reply;  // reply code of RFC 1928, section 6
-  std::string why;
+  std::string reason;
 };
 template <class T>
 using SocksResult = tl::expected<T, SocksRefusal>;

@@ -23,7 +23,7 @@ void EgressLink::stop() {
   socket_.reset();
   writable_.reset();
   unsent_.clear();
-  served_.clear();
+  served_runs_.clear();
   ::kill(child_.pid, SIGKILL);  // the proxy holds only connections of jobs
   wait_child(child_);
 }
@@ -34,15 +34,15 @@ Result<void> EgressLink::start() {
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
     return fail(Code::io, "no sockets for the proxy: " + errno_text(errno));
   }
-  Fd ours(pair[0]);
-  const Fd theirs(pair[1]);
+  Fd launcher_end(pair[0]);
+  const Fd proxy_end(pair[1]);
   SpawnSpec spec;
   spec.program = program_;
   spec.argv0 = egress::kEgressProgram;
-  spec.descriptors = {{theirs.get(), egress::kLauncherSocket}};
+  spec.descriptors = {{proxy_end.get(), egress::kLauncherSocket}};
   MJ_TRY(child, spawn(spec));
   child_ = std::move(child);
-  socket_ = std::move(ours);
+  socket_ = std::move(launcher_end);
   writable_.reset(::fcntl(socket_.get(), F_DUPFD_CLOEXEC, 0));
   watch_ = loop_.watch(socket_.get(), [this](std::uint32_t) { read_all(); });
   return {};
@@ -82,27 +82,27 @@ Result<void> EgressLink::serve(std::uint64_t run, const std::vector<std::string>
     stop();
     return fail(Code::unavailable, "the proxy accepts no runs: " + errno_text(error));
   }
-  refused_[run];
-  served_.insert(run);
+  refused_connections_[run];
+  served_runs_.insert(run);
   return {};
 }
 
-std::vector<std::string> EgressLink::take_refused(std::uint64_t run) {
+std::vector<std::string> EgressLink::consume_refused(std::uint64_t run) {
   read_all();
-  const auto found = refused_.find(run);
-  if (found == refused_.end() || found->second.empty()) return {};
+  const auto refused = refused_connections_.find(run);
+  if (refused == refused_connections_.end() || refused->second.empty()) return {};
   // an error means that the proxy has ended, which read_all() detects
   if (socket_) send(encode(egress::NextJob{run}), {});
-  return std::exchange(found->second, {});
+  return std::exchange(refused->second, {});
 }
 
 std::vector<std::string> EgressLink::close(std::uint64_t run) {
-  const auto found = refused_.find(run);
-  if (found == refused_.end()) return {};
+  const auto refused = refused_connections_.find(run);
+  if (refused == refused_connections_.end()) return {};
   read_all();
-  auto lines = std::move(found->second);
-  refused_.erase(found);
-  served_.erase(run);
+  auto lines = std::move(refused->second);
+  refused_connections_.erase(refused);
+  served_runs_.erase(run);
   // an error means that the proxy has ended, which read_all() detects
   if (socket_) send(encode(egress::Close{run}), {});
   return lines;
@@ -113,24 +113,24 @@ void EgressLink::read_all() {
     RawFrame frame;
     const ReceiveResult received = receive_raw(socket_.get(), frame, MSG_DONTWAIT);
     if (received == ReceiveResult::nothing) return;
-    if (received == ReceiveResult::frame && obey(frame)) continue;
+    if (received == ReceiveResult::frame && handle_frame(frame)) continue;
     warn_("mycojobs-egress has ended, or sends invalid messages; the next run with an allow-list starts it again");
     return stop();
   }
 }
 
-bool EgressLink::obey(const RawFrame& frame) {
+bool EgressLink::handle_frame(const RawFrame& frame) {
   egress::ConnectionDenied denied;
   egress::ProxyRunEnded ended;
-  egress::ProxyProblem trouble;
+  egress::ProxyProblem problem;
   if (decode(frame, denied)) {
-    const auto run = refused_.find(denied.run);
-    if (run != refused_.end() && run->second.size() < egress::kMaxDenied)
+    const auto run = refused_connections_.find(denied.run);
+    if (run != refused_connections_.end() && run->second.size() < egress::kMaxDenied)
       run->second.push_back(denied.text.substr(0, 300));
     return true;
   }
-  if (decode(frame, trouble)) {
-    warn_("egress: " + trouble.text.substr(0, 1000));
+  if (decode(frame, problem)) {
+    warn_("egress: " + problem.text.substr(0, 1000));
     return true;
   }
   return decode(frame, ended);

@@ -29,17 +29,17 @@ class EgressLink {
   // Error: the proxy cannot be started, or accepts no more runs.
   Result<void> serve(std::uint64_t run, const std::vector<std::string>& allow, const Fd& listener);
   // True if the proxy that serves the run still exists. Without the proxy, the run has no network.
-  bool serves(std::uint64_t run) const { return served_.contains(run); }
+  bool serves(std::uint64_t run) const { return served_runs_.contains(run); }
   // Returns the refused connections so far, as lines for the job's log. The run continues with another job, whose
   // refusals are reported again.
-  std::vector<std::string> take_refused(std::uint64_t run);
+  std::vector<std::string> consume_refused(std::uint64_t run);
   // Closes the run's connections. Returns the refused connections, as lines for the job's log.
   std::vector<std::string> close(std::uint64_t run);
 
  private:
   Result<void> start();
   void read_all();
-  bool obey(const RawFrame&);
+  bool handle_frame(const RawFrame&);
   void stop();
   int send(std::string frame, Fd listener);
   int flush();
@@ -55,8 +55,8 @@ class EgressLink {
     Fd listener;
   };
   std::deque<PendingFrame> unsent_;  // at most two per run, and one for each of its jobs with refusals
-  std::unordered_map<std::uint64_t, std::vector<std::string>> refused_;  // of all served runs
-  std::unordered_set<std::uint64_t> served_;                             // runs that the current proxy serves
+  std::unordered_map<std::uint64_t, std::vector<std::string>> refused_connections_;  // of all served runs
+  std::unordered_set<std::uint64_t> served_runs_;  // runs that the current proxy serves
 };
 
 }  // namespace mycojobs::sandbox

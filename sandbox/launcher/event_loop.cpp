@@ -17,16 +17,16 @@ std::uint64_t boot_us() {
 std::uint64_t boot_ms() { return boot_us() / 1000; }
 
 EventLoop::EventLoop()
-    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), alarm_(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)) {
-  if (!epoll_ || !alarm_) std::abort();  // nothing can run without them
-  watch(alarm_.get(), [this](std::uint32_t) {
+    : epoll_(::epoll_create1(EPOLL_CLOEXEC)), timer_fd_(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK)) {
+  if (!epoll_ || !timer_fd_) std::abort();  // nothing can run without them
+  watch(timer_fd_.get(), [this](std::uint32_t) {
     std::uint64_t times = 0;
-    (void)!::read(alarm_.get(), &times, sizeof times);
+    (void)!::read(timer_fd_.get(), &times, sizeof times);
   });
 }
 
 EventLoop::Watch EventLoop::add(int fd, std::uint32_t events, OnEvents fn) {
-  const Watch id = next_++;
+  const Watch id = next_id_++;
   epoll_event event{};
   event.events = events;
   event.data.u64 = id;
@@ -49,8 +49,8 @@ void EventLoop::unwatch(Watch& watch, int fd) {
   watch = 0;
 }
 
-EventLoop::Timer EventLoop::at(std::uint64_t when, std::function<void()> fn) {
-  const Timer timer{when, next_++};
+EventLoop::Timer EventLoop::add_timer(std::uint64_t when, std::function<void()> fn) {
+  const Timer timer{when, next_id_++};
   timers_.emplace(timer, std::move(fn));
   return timer;
 }
@@ -60,7 +60,7 @@ void EventLoop::cancel(Timer& timer) {
   timer = {};
 }
 
-void EventLoop::fire_due() {
+void EventLoop::run_due_timers() {
   const std::uint64_t now = boot_ms();
   while (!timers_.empty() && timers_.begin()->first.first <= now) {
     auto fn = std::move(timers_.begin()->second);
@@ -70,30 +70,30 @@ void EventLoop::fire_due() {
 }
 
 // Most timers are cancelled before they expire, so the alarm is changed only if it would expire too late.
-void EventLoop::set_alarm() {
+void EventLoop::set_timer_fd() {
   if (timers_.empty()) return;
   const std::uint64_t first = timers_.begin()->first.first;
-  if (alarm_for_ > boot_ms() && alarm_for_ <= first) return;
+  if (timer_fd_due_ > boot_ms() && timer_fd_due_ <= first) return;
   itimerspec spec{};
   spec.it_value.tv_sec = static_cast<time_t>(first / 1000);
   spec.it_value.tv_nsec = static_cast<long>(first % 1000) * 1000000 + 1;
-  ::timerfd_settime(alarm_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
-  alarm_for_ = first;
+  ::timerfd_settime(timer_fd_.get(), TFD_TIMER_ABSTIME, &spec, nullptr);
+  timer_fd_due_ = first;
 }
 
 void EventLoop::run() {
   epoll_event events[64];
-  while (!stopped_) {
-    set_alarm();
+  while (!is_stopped_) {
+    set_timer_fd();
     const int count = ::epoll_wait(epoll_.get(), events, 64, -1);
     if (count < 0 && errno != EINTR) std::abort();
-    for (int i = 0; i < count && !stopped_; ++i) {
+    for (int i = 0; i < count && !is_stopped_; ++i) {
       const auto found = watches_.find(events[i].data.u64);
       if (found == watches_.end()) continue;
       const auto fn = found->second;  // a copy, since the handler may call unwatch()
       fn(events[i].events);
     }
-    fire_due();
+    run_due_timers();
   }
 }
 

@@ -28,19 +28,19 @@ class EventLoop {
   void unwatch(Watch&, int fd);
   // REQUIRES: `fd` is not watched already (use a dup).
   Watch watch_writable(int fd, OnEvents);
-  Timer at(std::uint64_t boot_ms, std::function<void()>);
+  Timer add_timer(std::uint64_t boot_ms, std::function<void()>);
   void cancel(Timer&);
   void run();  // returns after stop()
-  void stop() { stopped_ = true; }
+  void stop() { is_stopped_ = true; }
 
  private:
   Watch add(int fd, std::uint32_t events, OnEvents);
-  void fire_due();
-  void set_alarm();
+  void run_due_timers();
+  void set_timer_fd();
 
-  Fd epoll_, alarm_;
-  bool stopped_ = false;
-  std::uint64_t next_ = 1, alarm_for_ = 0;
+  Fd epoll_, timer_fd_;
+  bool is_stopped_ = false;
+  std::uint64_t next_id_ = 1, timer_fd_due_ = 0;
   std::unordered_map<Watch, OnEvents> watches_;
   std::map<Timer, std::function<void()>> timers_;
 };

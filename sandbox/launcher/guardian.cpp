@@ -20,30 +20,32 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr int kFailed = 71;          // EX_OSERR
-constexpr int kLauncherKilled = 70;  // below 128: the guardian itself was not killed, and has seen all processes end
+constexpr int kStartFailureExitCode = 71;  // EX_OSERR
+constexpr int kLauncherKilledExitCode =
+    70;  // below 128: the guardian itself was not killed, and has seen all processes end
 
 // Jobs are in PID namespaces below this one, starting with their zygotes. Other remaining processes are the launcher's
 // children that access folders (host_children.h); they end when their disk responds. Returns false if unknown.
-bool no_job_is_left() {
+bool have_all_jobs_ended() {
   const pid_t self = ::getpid();
-  const auto namespace_of = [](pid_t pid) {
+  const auto read_pid_namespace = [](pid_t pid) {
     char name[64];
     const ssize_t size = ::readlink(fmt::format("/proc/{}/ns/pid", pid).c_str(), name, sizeof name);
     return std::string(name, static_cast<std::size_t>(std::max<ssize_t>(size, 0)));
   };
-  const std::string own = namespace_of(self);
-  const std::vector<pid_t> all = tree_of(self);
-  return !own.empty() && all.size() > 1 &&
-         std::all_of(all.begin(), all.end(), [&](pid_t pid) { return namespace_of(pid) == own; });
+  const std::string own_namespace = read_pid_namespace(self);
+  const std::vector<pid_t> processes = list_process_tree(self);
+  return !own_namespace.empty() && processes.size() > 1 &&
+         std::all_of(processes.begin(), processes.end(),
+                     [&](pid_t pid) { return read_pid_namespace(pid) == own_namespace; });
 }
 
-[[noreturn]] void leave(int code) {
+[[noreturn]] void exit_guardian(int code) {
   if (::fcntl(kGuardianIds, F_GETFD) >= 0) IdRegistry::remove_entry(kGuardianIds);
   ::_exit(code);
 }
 
-[[noreturn]] void guard(pid_t launcher, const sigset_t& watched) {
+[[noreturn]] void run_guardian(pid_t launcher, const sigset_t& watched_signals) {
   ::prctl(PR_SET_NAME, "mycojobs-guard");
   // Closes the agent's socket, on which the launcher's end would otherwise not be visible, and inherited stdio.
   ::close_range(0, kGuardianAlive - 1, 0);
@@ -52,15 +54,15 @@ bool no_job_is_left() {
   for (;;) {
     int status = 0;
     const pid_t ended = ::waitpid(-1, &status, WNOHANG);
-    if (ended < 0 && errno == ECHILD) leave(code);
+    if (ended < 0 && errno == ECHILD) exit_guardian(code);
     if (ended == launcher) {
       launcher = -1;
-      code = WIFEXITED(status) ? WEXITSTATUS(status) : kLauncherKilled;
+      code = WIFEXITED(status) ? WEXITSTATUS(status) : kLauncherKilledExitCode;
     }
     if (ended > 0) continue;
-    if (launcher < 0 && no_job_is_left()) leave(code);
+    if (launcher < 0 && have_all_jobs_ended()) exit_guardian(code);
     siginfo_t signal{};
-    if (::sigwaitinfo(&watched, &signal) == kKillLauncher && launcher > 0) ::kill(launcher, SIGKILL);
+    if (::sigwaitinfo(&watched_signals, &signal) == kKillLauncher && launcher > 0) ::kill(launcher, SIGKILL);
   }
 }
 
@@ -68,21 +70,21 @@ bool no_job_is_left() {
 
 void fork_launcher() {
   // A blocked signal stays pending for sigwaitinfo(2), even if it would otherwise be ignored.
-  sigset_t watched;
-  sigset_t before;
-  ::sigemptyset(&watched);
-  ::sigaddset(&watched, SIGCHLD);
-  ::sigaddset(&watched, kKillLauncher);
-  ::sigprocmask(SIG_BLOCK, &watched, &before);
+  sigset_t watched_signals;
+  sigset_t previous_mask;
+  ::sigemptyset(&watched_signals);
+  ::sigaddset(&watched_signals, SIGCHLD);
+  ::sigaddset(&watched_signals, kKillLauncher);
+  ::sigprocmask(SIG_BLOCK, &watched_signals, &previous_mask);
   const pid_t guardian = ::getpid();
   const pid_t launcher = ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0 ? ::fork() : -1;
   if (launcher < 0) {
     std::perror("mycojobs-launcher: cannot start a guardian");
-    ::_exit(kFailed);
+    ::_exit(kStartFailureExitCode);
   }
-  if (launcher > 0) guard(launcher, watched);
-  ::sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != guardian) ::_exit(kFailed);
+  if (launcher > 0) run_guardian(launcher, watched_signals);
+  ::sigprocmask(SIG_SETMASK, &previous_mask, nullptr);
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != guardian) ::_exit(kStartFailureExitCode);
 }
 
 }  // namespace mycojobs::sandbox

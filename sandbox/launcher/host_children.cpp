@@ -33,16 +33,16 @@ HostChildren::~HostChildren() {
   for (const auto& [child, entry] : entries_) ::kill(entry.pid, SIGKILL);
 }
 
-HostChildren::Child HostChildren::start(const char* name, const Work& work, OnFrame heard) {
+HostChildren::Child HostChildren::start(const char* name, const Work& work, OnFrame on_frame) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return 0;
   Entry entry;
   entry.socket.reset(pair[0]);
-  const Fd theirs(pair[1]);
+  const Fd child_socket(pair[1]);
   const pid_t launcher = ::getpid();
   entry.pid = ::fork();
   if (entry.pid < 0) return 0;
-  if (entry.pid == 0) run_host_child(launcher, name, work, theirs.get());
+  if (entry.pid == 0) run_host_child(launcher, name, work, child_socket.get());
   entry.pidfd.reset(::pidfd_open(entry.pid, 0));
   if (!entry.pidfd) {
     const int error = errno;
@@ -51,8 +51,8 @@ HostChildren::Child HostChildren::start(const char* name, const Work& work, OnFr
     errno = error;
     return 0;
   }
-  entry.heard = std::move(heard);
-  const Child child = next_++;
+  entry.on_frame = std::move(on_frame);
+  const Child child = next_child_++;
   entry.socket_watch = loop_.watch(entry.socket.get(), [this, child](std::uint32_t) { read(child); });
   entry.end_watch = loop_.watch(entry.pidfd.get(), [this, child](std::uint32_t) { reap(child); });
   entries_.emplace(child, std::move(entry));
@@ -60,45 +60,45 @@ HostChildren::Child HostChildren::start(const char* name, const Work& work, OnFr
 }
 
 int HostChildren::send(Child child, const std::string& frame, std::initializer_list<int> fds) {
-  const auto found = entries_.find(child);
-  return found == entries_.end() ? ESRCH : send_raw(found->second.socket.get(), frame, fds, MSG_DONTWAIT);
+  const auto entry_it = entries_.find(child);
+  return entry_it == entries_.end() ? ESRCH : send_raw(entry_it->second.socket.get(), frame, fds, MSG_DONTWAIT);
 }
 
 // The handler may call forget().
 void HostChildren::read(Child child) {
   for (;;) {
-    const auto found = entries_.find(child);
-    if (found == entries_.end() || !found->second.heard) return;
-    Entry& entry = found->second;
+    const auto entry_it = entries_.find(child);
+    if (entry_it == entries_.end() || !entry_it->second.on_frame) return;
+    Entry& entry = entry_it->second;
     RawFrame frame;
     const ReceiveResult received = receive_raw(entry.socket.get(), frame, MSG_DONTWAIT);
     if (received == ReceiveResult::nothing) return;
     if (received != ReceiveResult::frame && received != ReceiveResult::cut)
       return loop_.unwatch(entry.socket_watch, entry.socket.get());
-    const OnFrame heard = entry.heard;
-    heard(child, &frame);
+    const OnFrame on_frame = entry.on_frame;
+    on_frame(child, &frame);
   }
 }
 
 void HostChildren::reap(Child child) {
   read(child);  // frames that it sent before it ended
-  auto found = entries_.extract(child);
-  Entry& entry = found.mapped();
+  auto entry_it = entries_.extract(child);
+  Entry& entry = entry_it.mapped();
   loop_.unwatch(entry.socket_watch, entry.socket.get());
   loop_.unwatch(entry.end_watch, entry.pidfd.get());
   ::waitpid(entry.pid, nullptr, 0);
-  if (entry.heard) entry.heard(child, nullptr);
+  if (entry.on_frame) entry.on_frame(child, nullptr);
 }
 
 void HostChildren::kill(Child child) {
-  if (const auto found = entries_.find(child); found != entries_.end()) ::kill(found->second.pid, SIGKILL);
+  if (const auto entry_it = entries_.find(child); entry_it != entries_.end()) ::kill(entry_it->second.pid, SIGKILL);
 }
 
-void HostChildren::forget(Child child) {
-  const auto found = entries_.find(child);
-  if (found == entries_.end()) return;
-  Entry& entry = found->second;
-  entry.heard = nullptr;
+void HostChildren::kill_silently(Child child) {
+  const auto entry_it = entries_.find(child);
+  if (entry_it == entries_.end()) return;
+  Entry& entry = entry_it->second;
+  entry.on_frame = nullptr;
   loop_.unwatch(entry.socket_watch, entry.socket.get());
   ::kill(entry.pid, SIGKILL);
 }

@@ -32,26 +32,26 @@ class HostChildren {
   // name: process name in ps. Returns 0 and sets errno if fork fails.
   Child start(const char* name, const Work&, OnFrame);
   template <class Message>
-  int send_message_to(Child child, const Message& message) {  // returns 0 or an errno
+  int send_message(Child child, const Message& message) {  // returns 0 or an errno
     return send(child, encode(message));
   }
   int send(Child, const std::string& frame, std::initializer_list<int> fds = {});  // returns 0 or an errno
   void kill(Child);                                                                // its end is reported as usual
-  void forget(Child);  // kills the child; nothing more is reported
+  void kill_silently(Child);  // kills the child; nothing more is reported
 
  private:
   struct Entry {
     pid_t pid = -1;
     Fd pidfd, socket;
     EventLoop::Watch end_watch = 0, socket_watch = 0;
-    OnFrame heard;
+    OnFrame on_frame;
   };
   void read(Child);
   void reap(Child);
 
   EventLoop& loop_;
   std::map<Child, Entry> entries_;
-  Child next_ = 1;
+  Child next_child_ = 1;
 };
 
 }  // namespace mycojobs::sandbox

@@ -29,7 +29,7 @@ namespace {
 
 constexpr int kMaxLinks = 40;  // same limit as in the kernel
 
-std::deque<std::string> names_of(std::string_view path) {
+std::deque<std::string> split_path(std::string_view path) {
   std::deque<std::string> names;
   for (std::size_t begin = 0; begin < path.size();) {
     const std::size_t end = std::min(path.find('/', begin), path.size());
@@ -39,13 +39,13 @@ std::deque<std::string> names_of(std::string_view path) {
   return names;
 }
 
-std::string target_of(const std::string& link) {
+std::string read_link(const std::string& link) {
   char target[4096];
   const ssize_t size = ::readlink(link.c_str(), target, sizeof target);
   return {target, static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
 }
 
-std::string of(const std::string& path, const std::string& problem) {
+std::string prefix_path(const std::string& path, const std::string& problem) {
   return problem.empty() ? "" : path + ": " + problem;
 }
 
@@ -54,16 +54,16 @@ struct CloseDir {
 };
 
 // Checks the entries of one folder and appends its subfolders to `folders`.
-std::string mistrust_entries(const std::string& folder, std::vector<std::string>& folders) {
+std::string check_entry_ownership(const std::string& folder, std::vector<std::string>& folders) {
   const std::unique_ptr<DIR, CloseDir> open(::opendir(folder.c_str()));
-  if (!open) return of(folder, errno_text(errno));
+  if (!open) return prefix_path(folder, errno_text(errno));
   while (const dirent* entry = ::readdir(open.get())) {
     const std::string_view name = entry->d_name;
     if (name == "." || name == "..") continue;
     std::string path = fmt::format("{}/{}", folder, name);
     struct stat info {};
-    if (::lstat(path.c_str(), &info) != 0) return of(path, errno_text(errno));
-    std::string problem = of(path, ownership_problem(info, false));
+    if (::lstat(path.c_str(), &info) != 0) return prefix_path(path, errno_text(errno));
+    std::string problem = prefix_path(path, find_ownership_problem(info, false));
     if (problem.empty() && S_ISLNK(info.st_mode)) problem = check_path_ownership(path);
     if (!problem.empty()) return problem;
     if (S_ISDIR(info.st_mode)) folders.push_back(std::move(path));
@@ -73,41 +73,42 @@ std::string mistrust_entries(const std::string& folder, std::vector<std::string>
 
 }  // namespace
 
-std::string ownership_problem(const struct stat& info, bool sticky_will_do) {
+std::string find_ownership_problem(const struct stat& info, bool allow_sticky) {
   if (info.st_uid != 0 && info.st_uid != ::geteuid())
     return fmt::format("belongs to user {}, neither to root nor to the agent's user", info.st_uid);
   // the mode of a link is meaningless, and other types are not code
   if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) return {};
-  const bool sticky = sticky_will_do && S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
+  const bool sticky = allow_sticky && S_ISDIR(info.st_mode) && (info.st_mode & S_ISVTX) != 0;
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) != 0 && !sticky) return "can be written by other users: chmod go-w";
   return {};
 }
 
 std::string check_path_ownership(const std::string& path) {
-  std::deque<std::string> names = names_of(path);
-  std::vector<std::string> way;  // resolved path, without links
-  int links = 0;
+  std::deque<std::string> names = split_path(path);
+  std::vector<std::string> resolved;  // resolved path, without links
+  int link_count = 0;
   while (!names.empty()) {
     const std::string name = names.front();
     names.pop_front();
     if (name == ".") continue;
     if (name == "..") {
-      if (!way.empty()) way.pop_back();
+      if (!resolved.empty()) resolved.pop_back();
       continue;
     }
-    const std::string at = fmt::format("/{}{}{}", fmt::join(way, "/"), way.empty() ? "" : "/", name);
+    const std::string current = fmt::format("/{}{}{}", fmt::join(resolved, "/"), resolved.empty() ? "" : "/", name);
     struct stat info {};
-    if (::lstat(at.c_str(), &info) != 0) return errno == ENOENT ? "" : of(at, errno_text(errno));
-    if (const std::string problem = ownership_problem(info, !names.empty()); !problem.empty()) return of(at, problem);
+    if (::lstat(current.c_str(), &info) != 0) return errno == ENOENT ? "" : prefix_path(current, errno_text(errno));
+    if (const std::string problem = find_ownership_problem(info, !names.empty()); !problem.empty())
+      return prefix_path(current, problem);
     if (!S_ISLNK(info.st_mode)) {
-      way.push_back(name);
+      resolved.push_back(name);
       continue;
     }
-    if (++links > kMaxLinks) return of(path, errno_text(ELOOP));
-    const std::string target = target_of(at);
-    if (target.starts_with('/')) way.clear();
-    const auto further = names_of(target);
-    names.insert(names.begin(), further.begin(), further.end());
+    if (++link_count > kMaxLinks) return prefix_path(path, errno_text(ELOOP));
+    const std::string target = read_link(current);
+    if (target.starts_with('/')) resolved.clear();
+    const auto target_names = split_path(target);
+    names.insert(names.begin(), target_names.begin(), target_names.end());
   }
   return {};
 }
@@ -116,9 +117,9 @@ std::string check_tree_ownership(const std::string& folder) {
   if (const std::string problem = check_path_ownership(folder); !problem.empty()) return problem;
   std::vector<std::string> folders{folder};
   while (!folders.empty()) {
-    const std::string next = std::move(folders.back());
+    const std::string current_folder = std::move(folders.back());
     folders.pop_back();
-    if (const std::string problem = mistrust_entries(next, folders); !problem.empty()) return problem;
+    if (const std::string problem = check_entry_ownership(current_folder, folders); !problem.empty()) return problem;
   }
   return {};
 }
@@ -127,9 +128,9 @@ namespace {
 
 // Returns a descriptor, or -errno.
 int clone_tree(const std::string& path, std::uint64_t attributes) {
-  const Fd place = open_without_links(path);
-  if (!place) return -errno;
-  Fd tree(::open_tree(place.get(), "", AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
+  const Fd path_fd = open_without_links(path);
+  if (!path_fd) return -errno;
+  Fd tree(::open_tree(path_fd.get(), "", AT_EMPTY_PATH | AT_RECURSIVE | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
   if (!tree) return -errno;
   mount_attr attr{};
   attr.attr_set = attributes;
@@ -142,8 +143,8 @@ int clone_tree(const std::string& path, std::uint64_t attributes) {
 int clone_tree_in_child(const std::string& path, std::uint64_t attributes) {
   int pair[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return -errno;
-  const Fd ours(pair[0]);
-  Fd theirs(pair[1]);
+  const Fd parent_socket(pair[0]);
+  Fd child_socket(pair[1]);
   const pid_t parent = ::getpid();
   const pid_t pid = ::fork();
   if (pid < 0) return -errno;
@@ -152,38 +153,38 @@ int clone_tree_in_child(const std::string& path, std::uint64_t attributes) {
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) ::_exit(1);
     const int tree = ::unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0 ? clone_tree(path, attributes) : -errno;
     if (tree < 0) {
-      send_message(theirs.get(), SetupStepFailed{"grants", -tree});
+      send_message(child_socket.get(), SetupStepFailed{"grants", -tree});
     } else {
-      send_message(theirs.get(), SetupStepFailed{"grants", 0}, {tree});
+      send_message(child_socket.get(), SetupStepFailed{"grants", 0}, {tree});
     }
     ::_exit(0);
   }
-  theirs.reset();
+  child_socket.reset();
   RawFrame frame;
   SetupStepFailed answer;
-  const ReceiveResult received = receive_raw(ours.get(), frame);
-  const bool answered = (received == ReceiveResult::frame || received == ReceiveResult::cut) && decode(frame, answer);
+  const ReceiveResult received = receive_raw(parent_socket.get(), frame);
+  const bool has_answer = (received == ReceiveResult::frame || received == ReceiveResult::cut) && decode(frame, answer);
   ::waitpid(pid, nullptr, 0);
-  if (!answered) return -ESRCH;
+  if (!has_answer) return -ESRCH;
   if (received == ReceiveResult::cut) return -EMFILE;
   return frame.fds.size() == 1 ? frame.fds[0].release() : -answer.error;
 }
 
-Result<Fd> open_tree_of(const std::string& what, const std::string& path, std::uint64_t attributes) {
+Result<Fd> open_mount(const std::string& subject, const std::string& path, std::uint64_t attributes) {
   int tree = clone_tree(path, attributes);
   if (tree == -EPERM) tree = clone_tree_in_child(path, attributes);
   if (tree >= 0) return Fd(tree);
-  std::string why = fmt::format("{} {}: {}", what, path, errno_text(-tree));
+  std::string message = fmt::format("{} {}: {}", subject, path, errno_text(-tree));
   if (const ResourceShortage* shortage = find_shortage(-tree))
-    return fail(Code::unavailable, why + ": " + describe_shortage(*shortage));
-  if (tree == -ELOOP) why += " (a symbolic link in the path: name the folder itself)";
-  return fail(Code::invalid, why);
+    return fail(Code::unavailable, message + ": " + describe_shortage(*shortage));
+  if (tree == -ELOOP) message += " (a symbolic link in the path: name the folder itself)";
+  return fail(Code::invalid, message);
 }
 
 }  // namespace
 
 Result<Fd> open_granted(const std::string& path, bool writable, bool exec) {
-  return open_tree_of(
+  return open_mount(
       "the granted", path,
       MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (writable ? 0 : MOUNT_ATTR_RDONLY) | (exec ? 0 : MOUNT_ATTR_NOEXEC));
 }
@@ -191,16 +192,16 @@ Result<Fd> open_granted(const std::string& path, bool writable, bool exec) {
 Result<Fd> open_trusted(const std::string& path) {
   for (std::size_t end = 0; end != std::string::npos;) {
     end = path.find('/', end + 1);
-    const std::string part = path.substr(0, end);
+    const std::string prefix = path.substr(0, end);
     struct stat info {};
-    if (::lstat(part.c_str(), &info) != 0) return fail(Code::invalid, part + ": " + errno_text(errno));
+    if (::lstat(prefix.c_str(), &info) != 0) return fail(Code::invalid, prefix + ": " + errno_text(errno));
     if (S_ISLNK(info.st_mode))
-      return fail(Code::invalid, part + ": is a symbolic link in the path: name the folder itself");
+      return fail(Code::invalid, prefix + ": is a symbolic link in the path: name the folder itself");
     const std::string problem =
-        S_ISDIR(info.st_mode) ? ownership_problem(info, end != std::string::npos) : std::string("is not a folder");
-    if (!problem.empty()) return fail(Code::invalid, fmt::format("{}: {}", part, problem));
+        S_ISDIR(info.st_mode) ? find_ownership_problem(info, end != std::string::npos) : std::string("is not a folder");
+    if (!problem.empty()) return fail(Code::invalid, fmt::format("{}: {}", prefix, problem));
   }
-  return open_tree_of("the folder", path, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY);
+  return open_mount("the folder", path, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_RDONLY);
 }
 
 }  // namespace mycojobs::sandbox

@@ -14,9 +14,9 @@ namespace mycojobs::sandbox {
 // A script host may run code with more rights than a job only if the code and all folders of its path belong to root or
 // the agent's user, and no other user can change them.
 //
-// Returns the problem of one file or folder with the remedy; empty: none. sticky_will_do: a parent folder may be
+// Returns the problem of one file or folder with the remedy; empty: none. allow_sticky: a parent folder may be
 // writable for others if its sticky bit protects the entries of other users.
-std::string ownership_problem(const struct stat&, bool sticky_will_do);
+std::string find_ownership_problem(const struct stat&, bool allow_sticky);
 // Checks a path with every folder and symbolic link on the way. Names the failing part. A missing file is trusted,
 // since it cannot run.
 std::string check_path_ownership(const std::string& path);
@@ -29,7 +29,7 @@ std::string check_tree_ownership(const std::string& folder);
 Result<Fd> open_granted(const std::string& path, bool writable, bool exec);
 
 // Opens a folder with code for a script host: read-only and executable. The folder and its parents must pass the
-// ownership check of ownership_problem(). Error: invalid, naming the path and the remedy.
+// ownership check of find_ownership_problem(). Error: invalid, naming the path and the remedy.
 Result<Fd> open_trusted(const std::string& path);
 
 }  // namespace mycojobs::sandbox

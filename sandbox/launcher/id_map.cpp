@@ -21,7 +21,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr const char* kLock = "lock";
+constexpr const char* kLockFile = "lock";
 
 // The folder must belong to this user and not be writable for others; otherwise another user could claim all ids.
 bool is_trusted(int folder) {
@@ -46,17 +46,17 @@ Fd open_folder(const std::string& path) {
 Fd lock_folder(const std::string& path) {
   const Fd folder = open_folder(path);
   if (!folder) return {};
-  Fd lock(::openat(folder.get(), kLock, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+  Fd lock(::openat(folder.get(), kLockFile, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
   while (lock && ::flock(lock.get(), LOCK_EX) != 0) {
     if (errno != EINTR) lock.reset();
   }
   return lock;
 }
 
-bool same_file(int one, int other) {
+bool is_same_file(int a_fd, int b_fd) {
   struct stat a {
   }, b{};
-  return ::fstat(one, &a) == 0 && ::fstat(other, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+  return ::fstat(a_fd, &a) == 0 && ::fstat(b_fd, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
 }
 
 }  // namespace
@@ -64,19 +64,19 @@ bool same_file(int one, int other) {
 IdRegistry IdRegistry::open(const std::string& folder) {
   IdRegistry registry;
   registry.folder_ = folder;
-  const auto without = [&](const std::string& what) {
+  const auto with_problem = [&](const std::string& subject) {
     registry.problem_ = fmt::format(
-        "{}: {}: agents on this host can use the same user ids for their jobs; give each agent its own range", what,
+        "{}: {}: agents on this host can use the same user ids for their jobs; give each agent its own range", subject,
         errno_text(errno));
     return std::move(registry);
   };
   const Fd lock = lock_folder(folder);
-  if (!lock) return without(folder);
+  if (!lock) return with_problem(folder);
   for (int number = 0;; ++number) {
     const std::string path = fmt::format("{}/{}", folder, number);
     registry.entry_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
     if (!registry.entry_ && errno == EEXIST) continue;
-    if (!registry.entry_ || ::flock(registry.entry_.get(), LOCK_EX | LOCK_NB) != 0) return without(path);
+    if (!registry.entry_ || ::flock(registry.entry_.get(), LOCK_EX | LOCK_NB) != 0) return with_problem(path);
     return registry;
   }
 }
@@ -100,7 +100,7 @@ IdRegistry IdRegistry::adopt(Fd entry, const std::string& folder) {
   return registry;
 }
 
-IdRegistry::Session IdRegistry::session() const { return {*this, entry_ ? lock_folder(folder_) : Fd()}; }
+IdRegistry::Session IdRegistry::open_session() const { return {*this, entry_ ? lock_folder(folder_) : Fd()}; }
 
 std::vector<IdSpan> IdRegistry::Session::ranges_in_use() const {
   std::vector<IdSpan> spans;
@@ -109,7 +109,7 @@ std::vector<IdSpan> IdRegistry::Session::ranges_in_use() const {
   while (const dirent* name = ::readdir(names)) {
     if (name->d_name[0] < '0' || name->d_name[0] > '9') continue;
     const Fd entry(::openat(::dirfd(names), name->d_name, O_RDWR | O_NOFOLLOW | O_CLOEXEC));
-    if (!entry || same_file(entry.get(), registry_.entry_.get())) continue;
+    if (!entry || is_same_file(entry.get(), registry_.entry_.get())) continue;
     if (::flock(entry.get(), LOCK_EX | LOCK_NB) == 0) {
       (void)::unlinkat(::dirfd(names), name->d_name, 0);
       continue;
@@ -123,7 +123,7 @@ std::vector<IdSpan> IdRegistry::Session::ranges_in_use() const {
   return spans;
 }
 
-bool IdRegistry::Session::enter(const IdSpan& span) const {
+bool IdRegistry::Session::register_range(const IdSpan& span) const {
   if (!registry_.entry_) return true;
   const std::string text = fmt::format("{} {}\n", span.base, span.count);
   return lock_ && ::pwrite(registry_.entry_.get(), text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
@@ -131,43 +131,45 @@ bool IdRegistry::Session::enter(const IdSpan& span) const {
 
 namespace {
 
-bool to_number(const std::string& text, std::uint64_t& out) {
+bool parse_number(const std::string& text, std::uint64_t& out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
   return error == std::errc() && end == text.data() + text.size();
 }
 
 // Parses lines of name:base:count; returns the end of the first overlapping range, or 0.
-std::uint64_t end_of_overlap(const char* path, const IdSpan& wanted) {
+std::uint64_t find_overlap_end(const char* path, const IdSpan& candidate) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     std::istringstream parts(line);
     std::string name, base, count;
     if (!std::getline(parts, name, ':') || !std::getline(parts, base, ':') || !std::getline(parts, count)) continue;
-    IdSpan taken;
-    if (!to_number(base, taken.base) || !to_number(count, taken.count)) continue;
-    if (wanted.overlaps(taken)) return taken.base + taken.count;
+    IdSpan used;
+    if (!parse_number(base, used.base) || !parse_number(count, used.count)) continue;
+    if (candidate.overlaps(used)) return used.base + used.count;
   }
   return 0;
 }
 
-std::uint64_t end_of_overlap(const std::vector<IdSpan>& all, const IdSpan& wanted) {
-  for (const auto& taken : all) {
-    if (wanted.overlaps(taken)) return taken.base + taken.count;
+std::uint64_t find_overlap_end(const std::vector<IdSpan>& ranges, const IdSpan& candidate) {
+  for (const auto& used : ranges) {
+    if (candidate.overlaps(used)) return used.base + used.count;
   }
   return 0;
 }
 
 // In a container only some ids exist, and an id map may not contain others.
-bool exists_here(const char* map, const IdSpan& wanted) {
+bool are_ids_mapped(const char* map, const IdSpan& candidate) {
   std::ifstream file(map);
   for (IdSpan inside, outside; file >> inside.base >> outside.base >> inside.count;) {
-    if (inside.base <= wanted.base && wanted.base + wanted.count <= inside.base + inside.count) return true;
+    if (inside.base <= candidate.base && candidate.base + candidate.count <= inside.base + inside.count) return true;
   }
   return false;
 }
 
 // True in a user namespace that does not map all ids of the host.
-bool has_ids_of_its_own() { return !exists_here("/proc/self/uid_map", {0, std::numeric_limits<std::uint32_t>::max()}); }
+bool is_in_limited_user_namespace() {
+  return !are_ids_mapped("/proc/self/uid_map", {0, std::numeric_limits<std::uint32_t>::max()});
+}
 
 int write_file(pid_t pid, const char* name, const std::string& text) {
   const Fd file(::open(fmt::format("/proc/{}/{}", pid, name).c_str(), O_WRONLY | O_CLOEXEC));
@@ -180,39 +182,39 @@ int write_file(pid_t pid, const char* name, const std::string& text) {
 Result<IdRange> choose_ids(std::uint32_t base, std::uint32_t count, IdRegistry& registry) {
   if (::geteuid() != 0) return IdRange{0, 1};
   constexpr std::uint64_t kLastId = 0xfffffffe;
-  constexpr std::uint32_t kFewest = 2048;  // 1000 are reserved for the system, the others are for jobs
-  if (count < kFewest)
-    return fail(Code::invalid, fmt::format("sandbox.uid_range: at least {} ids are needed", kFewest));
+  constexpr std::uint32_t kMinCount = 2048;  // 1000 are reserved for the system, the others are for jobs
+  if (count < kMinCount)
+    return fail(Code::invalid, fmt::format("sandbox.uid_range: at least {} ids are needed", kMinCount));
   // A container may have only 65536 ids, but does not share them with other users.
-  const std::uint32_t min = has_ids_of_its_own() ? 1000 : 65536;
+  const std::uint32_t min = is_in_limited_user_namespace() ? 1000 : 65536;
   if (base < min)
     return fail(Code::invalid, fmt::format("sandbox.uid_range: starts below {}, where the host's own users are", min));
-  IdSpan wanted{base, count};
-  const auto session = registry.session();
-  const auto taken = session.ranges_in_use();
-  for (std::uint64_t end = 1; end != 0 && wanted.base + wanted.count <= kLastId;
-       wanted.base = std::max(end, wanted.base)) {
-    end = end_of_overlap("/etc/subuid", wanted);
-    if (end == 0) end = end_of_overlap("/etc/subgid", wanted);
-    if (end == 0) end = end_of_overlap(taken, wanted);
+  IdSpan candidate{base, count};
+  const auto session = registry.open_session();
+  const auto used = session.ranges_in_use();
+  for (std::uint64_t end = 1; end != 0 && candidate.base + candidate.count <= kLastId;
+       candidate.base = std::max(end, candidate.base)) {
+    end = find_overlap_end("/etc/subuid", candidate);
+    if (end == 0) end = find_overlap_end("/etc/subgid", candidate);
+    if (end == 0) end = find_overlap_end(used, candidate);
   }
-  if (wanted.base + wanted.count > kLastId) {
+  if (candidate.base + candidate.count > kLastId) {
     return fail(Code::invalid,
                 "sandbox.uid_range: overlaps /etc/subuid or the ids of other agents, and no ids above are free");
   }
-  if (!exists_here("/proc/self/uid_map", wanted) || !exists_here("/proc/self/gid_map", wanted)) {
+  if (!are_ids_mapped("/proc/self/uid_map", candidate) || !are_ids_mapped("/proc/self/gid_map", candidate)) {
     return fail(Code::unsupported,
                 fmt::format("uid: the ids {} to {} do not exist here (a container?): set sandbox.uid_range to ids of "
                             "/proc/self/uid_map that no other agent of this host has",
-                            wanted.base, wanted.base + wanted.count - 1));
+                            candidate.base, candidate.base + candidate.count - 1));
   }
-  if (!session.enter(wanted))
+  if (!session.register_range(candidate))
     return fail(Code::io, std::string("uid: ") + IdRegistry::kFolder + ": cannot be written: " + errno_text(errno));
-  return IdRange{static_cast<std::uint32_t>(wanted.base), count};
+  return IdRange{static_cast<std::uint32_t>(candidate.base), count};
 }
 
 int write_id_maps(pid_t pid, const IdRange& range) {
-  if (range.wide()) {
+  if (range.is_wide()) {
     const std::string map = fmt::format("0 {} {}\n", range.base, range.count);
     if (int error = write_file(pid, "uid_map", map); error != 0) return error;
     return write_file(pid, "gid_map", map);

@@ -42,7 +42,7 @@ class IdRegistry {
   class Session {
    public:
     std::vector<IdSpan> ranges_in_use() const;  // ranges of other launchers
-    bool enter(const IdSpan&) const;
+    bool register_range(const IdSpan&) const;
 
    private:
     friend class IdRegistry;
@@ -50,7 +50,7 @@ class IdRegistry {
     const IdRegistry& registry_;
     Fd lock_;
   };
-  Session session() const;
+  Session open_session() const;
 
  private:
   std::string folder_, problem_;
@@ -60,7 +60,7 @@ class IdRegistry {
 // As root: a wide range for this agent only, with one id per job. Otherwise: the agent's id, which all jobs share.
 struct IdRange {
   std::uint32_t base = 0, count = 0;
-  bool wide() const { return count > 1; }
+  bool is_wide() const { return count > 1; }
 };
 
 // Moves the range to higher ids if it overlaps /etc/subuid, /etc/subgid or another launcher's range, and registers it.

@@ -18,7 +18,7 @@
 namespace mycojobs::sandbox {
 namespace {
 
-std::string own_path() {
+std::string executable_path() {
   char path[4096];
   const ssize_t size = ::readlink("/proc/self/exe", path, sizeof path);
   return {path, static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
@@ -27,20 +27,20 @@ std::string own_path() {
 constexpr std::uint8_t kWarnLevel = 2;  // LogLevel::warn
 
 // Returns the problem of limits with which no run can start, or that would overflow; empty: the limits are valid.
-std::string problem_with(const Limits& limits) {
+std::string find_problem(const Limits& limits) {
   struct Row {
     const char* name;
     std::uint64_t value, min, max;
   };
-  constexpr std::uint64_t kTebi = 1ULL << 40;
+  constexpr std::uint64_t kTebibyte = 1ULL << 40;
   const Row rows[] = {
-      {"memory_bytes", limits.memory_bytes, 4ULL << 20, kTebi},
+      {"memory_bytes", limits.memory_bytes, 4ULL << 20, kTebibyte},
       {"pids", limits.pids, 1, 1U << 20},
       {"wall_ms", limits.wall_ms, 1, 1ULL << 40},
       {"cpu_ms", limits.cpu_ms, 0, 1ULL << 40},
       {"open_files", limits.open_files, 32, 1U << 20},
-      {"file_bytes", limits.file_bytes, 4096, kTebi},
-      {"tmp_bytes", limits.tmp_bytes, 4096, kTebi},
+      {"file_bytes", limits.file_bytes, 4096, kTebibyte},
+      {"tmp_bytes", limits.tmp_bytes, 4096, kTebibyte},
   };
   for (const auto& row : rows) {
     if (row.value < row.min || row.value > row.max) {
@@ -51,22 +51,23 @@ std::string problem_with(const Limits& limits) {
 }
 
 // A granted folder must be a mount point of its own (sandbox/zygote/confine.cpp), and its path must be normalized.
-bool is_place_for_grant(const std::string& path) {
-  static constexpr std::string_view kTops[] = {"/srv/", "/opt/", "/home/", "/var/", "/mnt/", "/media/", "/data/"};
-  const auto below = [&](std::string_view top) { return path.starts_with(top) && path.size() > top.size(); };
+bool can_be_granted(const std::string& path) {
+  static constexpr std::string_view kParentFolders[] = {"/srv/", "/opt/",   "/home/", "/var/",
+                                                        "/mnt/", "/media/", "/data/"};
+  const auto is_inside = [&](std::string_view top) { return path.starts_with(top) && path.size() > top.size(); };
   if (path.empty() || path.size() >= 4096 || path.back() == '/' || path.find('\0') != std::string::npos) return false;
-  for (const char* part : {"//", "/./", "/../"}) {
-    if ((path + "/").find(part) != std::string::npos) return false;
+  for (const char* segment : {"//", "/./", "/../"}) {
+    if ((path + "/").find(segment) != std::string::npos) return false;
   }
-  return std::any_of(std::begin(kTops), std::end(kTops), below);
+  return std::any_of(std::begin(kParentFolders), std::end(kParentFolders), is_inside);
 }
 
-std::string problem_with(const Grants& grants) {
+std::string find_problem(const Grants& grants) {
   constexpr std::size_t kMaxFolders = 16;
   if (grants.fs_read.size() + grants.fs_write.size() > kMaxFolders) return "more than 16 folders are granted";
   for (const auto* paths : {&grants.fs_read, &grants.fs_write}) {
     for (const auto& path : *paths) {
-      if (!is_place_for_grant(path)) {
+      if (!can_be_granted(path)) {
         return fmt::format("{} cannot be granted: only what is below /srv /opt /home /var /mnt /media /data can", path);
       }
     }
@@ -75,7 +76,7 @@ std::string problem_with(const Grants& grants) {
 }
 
 // A warm process without a key could be used by any caller.
-std::string problem_with(const Warm& warm) {
+std::string find_problem(const Warm& warm) {
   constexpr std::size_t kMinKey = 32, kMaxKey = 256;
   if (warm.runs == 0) return {};
   for (const std::string* key : {&warm.key, &warm.family}) {
@@ -91,28 +92,28 @@ Launcher::Launcher(Fd agent, IdRegistry ids, int rank)
       agent_writable_(::fcntl(agent_.get(), F_DUPFD_CLOEXEC, 0)),
       children_(loop_),
       runs_(
-          loop_, cgroups_, children_, [this](SandboxRun& run) { ended(run); },
-          [this](const SandboxRun& run, Outcome outcome) { stuck(run, std::move(outcome)); }),
+          loop_, cgroups_, children_, [this](SandboxRun& run) { on_run_ended(run); },
+          [this](const SandboxRun& run, Outcome outcome) { on_unkillable(run, std::move(outcome)); }),
       egress_(loop_, [this](const std::string& text) { warn(text); }),
       zygotes_(
           loop_, runs_, children_, [this](const std::string& text) { warn(text); },
           [this](const std::string& host, ContextId context, const std::optional<SetupError>& problem) {
-            tried(host, context, problem);
+            on_canary_finished(host, context, problem);
           }),
       registry_(std::move(ids)),
       rank_(rank) {
-  runs_.on_silent([this](const SandboxRun& run) { zygotes_.fail_silent(run); });
+  runs_.on_zygote_silent([this](const SandboxRun& run) { zygotes_.fail_silent(run); });
   runs_.on_listening([this](const SandboxRun& run, const Fd& listener) -> std::string {
-    const auto served = egress_.serve(run.id, run.spec.grants.net_allow, listener);
-    return served ? "" : served.error().message;
+    const auto result = egress_.serve(run.id, run.spec.grants.net_allow, listener);
+    return result ? "" : result.error().message;
   });
-  runs_.on_confined([this](SandboxRun& run) { zygotes_.confined(run); });
-  runs_.on_ended([this](SandboxRun& run) { zygotes_.run_ended_in(run); });
+  runs_.on_confined([this](SandboxRun& run) { zygotes_.on_confined(run); });
+  runs_.on_ended([this](SandboxRun& run) { zygotes_.on_run_ended(run); });
   zygotes_.on_prewarmed_count([this](const SandboxCounts& counts) {
-    if (answered_ && !probe_) send(PrewarmedCount{counts});
+    if (is_start_reported_ && !probe_) send(PrewarmedCount{counts});
   });
-  runs_.on_turned([this](SandboxRun& run) { return zygotes_.turned(run); });
-  runs_.on_staying([this](const SandboxRun& run) { return zygotes_.staying(run); });
+  runs_.on_idle([this](SandboxRun& run) { return zygotes_.on_idle(run); });
+  runs_.on_keep_process([this](const SandboxRun& run) { return zygotes_.can_keep_process(run); });
   zygotes_.on_network([this](const SandboxRun& run) {
     return run.spec.grants.network != Network::allow_list || egress_.serves(run.id);
   });
@@ -129,18 +130,18 @@ void Launcher::read_agent() {
     RawFrame frame;
     const ReceiveResult received = receive_raw(agent_.get(), frame, MSG_DONTWAIT);
     if (received == ReceiveResult::nothing) return;
-    if (received == ReceiveResult::frame && obey(frame)) continue;
-    if (received == ReceiveResult::cut && refuse_cut(frame)) continue;
+    if (received == ReceiveResult::frame && handle_message(frame)) continue;
+    if (received == ReceiveResult::cut && refuse_truncated(frame)) continue;
     return loop_.stop();  // the agent has ended or sent invalid data
   }
 }
 
-bool Launcher::obey(RawFrame& frame) {
+bool Launcher::handle_message(RawFrame& frame) {
   Configure configuration;
   Launch launch_message;
   Kill kill;
   Fence fence;
-  Forget forget;
+  RetireWarmKey retirement;
   if (!configured_) {
     if (!decode(frame, configuration) || frame.fds.size() > 1) return false;
     configured_ = true;
@@ -149,11 +150,11 @@ bool Launcher::obey(RawFrame& frame) {
   } else if (decode(frame, launch_message) && frame.fds.size() == 4) {
     launch(launch_message, std::move(frame.fds));
   } else if (decode(frame, kill)) {
-    if (SandboxRun* run = runs_.find_named(kill.run)) runs_.kill(*run, kill.reason, kill.grace_ms);
+    if (SandboxRun* run = runs_.find_by_run(kill.run)) runs_.kill(*run, kill.reason, kill.grace_ms);
   } else if (decode(frame, fence)) {
-    if (SandboxRun* run = runs_.find_named(fence.run)) runs_.fence(*run, fence.boot_ms);
-  } else if (decode(frame, forget)) {
-    zygotes_.forget_warm(forget.key);
+    if (SandboxRun* run = runs_.find_by_run(fence.run)) runs_.fence(*run, fence.boot_ms);
+  } else if (decode(frame, retirement)) {
+    zygotes_.retire_warm_key(retirement.key);
   } else {
     return false;
   }
@@ -161,7 +162,7 @@ bool Launcher::obey(RawFrame& frame) {
 }
 
 // Handles a message whose descriptors exceeded this process's limit. Returns false for other messages.
-bool Launcher::refuse_cut(const RawFrame& frame) {
+bool Launcher::refuse_truncated(const RawFrame& frame) {
   Configure configuration;
   Launch message;
   const std::string shortage = describe_shortage(*find_shortage(EMFILE));
@@ -171,7 +172,7 @@ bool Launcher::refuse_cut(const RawFrame& frame) {
     return true;
   }
   if (!configured_ || !decode(frame, message)) return false;
-  if (runs_.find_named(message.spec.run) != nullptr) return false;
+  if (runs_.find_by_run(message.spec.run) != nullptr) return false;
   Outcome outcome;
   outcome.status = RunStatus::lost;
   outcome.unstarted = true;
@@ -187,17 +188,17 @@ void Launcher::configure(const Configure& configuration) {
   if (problem) return send(LauncherRunStarted{false, *problem});
   zygotes_.warm(kCanaryHost, 0);
   for (const auto& [host, context] : configuration.warm) {
-    if (zygotes_.knows(host, context)) zygotes_.warm(host, context);
+    if (zygotes_.has_host(host, context)) zygotes_.warm(host, context);
   }
 }
 
 std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   allow_missing_ = configuration.allow_missing;
-  const auto may_miss = [&](const char* layer) {
+  const auto may_be_missing = [&](const char* layer) {
     return probe_ || std::find(allow_missing_.begin(), allow_missing_.end(), layer) != allow_missing_.end();
   };
   for (const auto& layer : allow_missing_) {
-    if (!is_layer_that_may_miss(layer))
+    if (!can_layer_be_missing(layer))
       return fmt::format("sandbox.allow_missing: {} is not a layer that can be missing", layer);
   }
   auto filters = compile_filters();
@@ -208,69 +209,70 @@ std::optional<std::string> Launcher::prepare(const Configure& configuration) {
   // The canary job does not need ids of its own.
   if (!ids && probe_) ids = choose_ids(configuration.uid_base, configuration.uid_count, registry_ = {});
   if (!ids) return ids.error().message;
-  if (ids->wide() && !registry_.problem().empty()) warn("sandbox.uid_range: " + registry_.problem());
+  if (ids->is_wide() && !registry_.problem().empty()) warn("sandbox.uid_range: " + registry_.problem());
   ids_ = *ids;
   cgroups_.open();
-  if (cgroups_.must_sample()) sample_now_and_then();
-  if (!probe_) remove_leftovers_in(1000);
-  if (!cgroups_.has_memory() && !may_miss("cgroup:memory"))
+  if (cgroups_.must_sample()) sample_periodically();
+  if (!probe_) schedule_leftover_removal(1000);
+  if (!cgroups_.has_memory() && !may_be_missing("cgroup:memory"))
     return "cgroup:memory: missing: " + remedy_for_layer("cgroup:memory");
-  if (!cgroups_.has_pids() && !may_miss("cgroup:pids"))
+  if (!cgroups_.has_pids() && !may_be_missing("cgroup:pids"))
     return "cgroup:pids: missing: " + remedy_for_layer("cgroup:pids");
   runs_.configure({ids_, cgroups_.has_memory(), cgroups_.has_pids(), std::max(configuration.unkillable_ms, 1U),
                    configuration.prewarmed == 0 ? 1 : std::max(configuration.sandbox_runs, 1U),
-                   configuration.leave_out});
+                   configuration.disabled_steps});
   ZygotesSettings settings;
   for (const auto& host : configuration.hosts) settings.hosts[{host.name, host.context}] = host;
-  const std::string own = own_path();
-  settings.hosts[{kCanaryHost, 0}] = {.name = kCanaryHost, .program = own, .arguments = {kCanaryArgument}};
-  egress_.configure(own.substr(0, own.rfind('/') + 1) + egress::kEgressProgram);
+  const std::string executable = executable_path();
+  settings.hosts[{kCanaryHost, 0}] = {.name = kCanaryHost, .program = executable, .arguments = {kCanaryArgument}};
+  egress_.configure(executable.substr(0, executable.rfind('/') + 1) + egress::kEgressProgram);
   settings.ids = ids_;
   settings.filters = filters_.get();
   settings.alive = alive_.get();
-  settings.runs_each = configuration.zygote_runs;
-  settings.age_each_ms = configuration.zygote_age_ms;
+  settings.max_runs = configuration.zygote_runs;
+  settings.max_age_ms = configuration.zygote_age_ms;
   settings.prewarmed = configuration.prewarmed;
   settings.warm_processes = configuration.warm_processes;
-  settings.landlock_may_miss = may_miss("landlock");
+  settings.landlock_may_miss = may_be_missing("landlock");
   settings.memory_cgroup = cgroups_.has_memory();
   settings.fail_step = configuration.fail_step;
-  settings.leave_out = configuration.leave_out;
+  settings.disabled_steps = configuration.disabled_steps;
   settings.rank = rank_;
-  for (const auto& step : settings.leave_out) warn("disabled, to measure the other layers: " + step);
+  for (const auto& step : settings.disabled_steps) warn("disabled, to measure the other layers: " + step);
   zygotes_.configure(std::move(settings));
   return {};
 }
 
-void Launcher::sample_now_and_then() {
-  constexpr std::uint64_t kEveryMs = 50;
+void Launcher::sample_periodically() {
+  constexpr std::uint64_t kSampleIntervalMs = 50;
   cgroups_.sample();
-  loop_.at(boot_ms() + kEveryMs, [this] { sample_now_and_then(); });
+  loop_.add_timer(boot_ms() + kSampleIntervalMs, [this] { sample_periodically(); });
 }
 
 // A launcher that died shortly before the start of this one may still exist, or its jobs.
-void Launcher::remove_leftovers_in(std::uint64_t ms) {
-  constexpr std::uint64_t kLastMs = 64'000;
-  loop_.at(boot_ms() + ms, [this, ms] {
+void Launcher::schedule_leftover_removal(std::uint64_t ms) {
+  constexpr std::uint64_t kMaxDelayMs = 64'000;
+  loop_.add_timer(boot_ms() + ms, [this, ms] {
     cgroups_.remove_leftovers();
-    if (ms < kLastMs) remove_leftovers_in(2 * ms);
+    if (ms < kMaxDelayMs) schedule_leftover_removal(2 * ms);
   });
 }
 
-void Launcher::tried(const std::string& host, ContextId context, const std::optional<SetupError>& problem) {
-  if (host != kCanaryHost || answered_) {
+void Launcher::on_canary_finished(const std::string& host, ContextId context,
+                                  const std::optional<SetupError>& problem) {
+  if (host != kCanaryHost || is_start_reported_) {
     std::string text;
     if (problem)
       text = fmt::format("zygote {} of context {}: {}: {}: {}", host, context, problem->step,
                          errno_text(problem->error), problem->remedy);
     // Each run tries again; the log contains the reason only once.
-    if (std::exchange(complained_[{host, context}], text) != text && problem) warn(text);
+    if (std::exchange(reported_problems_[{host, context}], text) != text && problem) warn(text);
     return;
   }
-  answered_ = true;
+  is_start_reported_ = true;
   zygotes_.retire(kCanaryHost);
   if (probe_) {
-    for (const auto& layer : probed_layers(ids_, cgroups_, problem)) send(layer);
+    for (const auto& layer : probe_layers_separately(ids_, cgroups_, problem)) send(layer);
   }
   if (!problem) return send(LauncherRunStarted{true, {}});
   send(
@@ -279,31 +281,31 @@ void Launcher::tried(const std::string& host, ContextId context, const std::opti
 
 void Launcher::launch(const Launch& message, std::vector<Fd> fds) {
   const RunSpec& spec = message.spec;
-  if (runs_.find_named(spec.run) != nullptr) {
+  if (runs_.find_by_run(spec.run) != nullptr) {
     return warn(fmt::format("launch of run {}: the number is in use", spec.run));
   }
   SandboxRun& run = runs_.add(spec, {std::move(fds[0]), std::move(fds[1]), std::move(fds[2]), std::move(fds[3])});
-  if (const std::string problem = problem_with(spec.limits); !problem.empty()) {
-    decide_setup_error(run, "limits", EINVAL, problem);
-  } else if (const std::string grants = problem_with(spec.grants); !grants.empty()) {
-    decide_setup_error(run, "grants", EINVAL, grants);
-  } else if (const std::string warm = problem_with(spec.warm); !warm.empty()) {
-    decide_setup_error(run, "warm", EINVAL, warm);
-  } else if (!zygotes_.knows(spec.host, spec.context) || spec.host == kCanaryHost) {
-    decide_setup_error(run, "host", ENOENT, "unknown script host " + spec.host);
+  if (const std::string problem = find_problem(spec.limits); !problem.empty()) {
+    set_setup_error(run, "limits", EINVAL, problem);
+  } else if (const std::string grants = find_problem(spec.grants); !grants.empty()) {
+    set_setup_error(run, "grants", EINVAL, grants);
+  } else if (const std::string warm = find_problem(spec.warm); !warm.empty()) {
+    set_setup_error(run, "warm", EINVAL, warm);
+  } else if (!zygotes_.has_host(spec.host, spec.context) || spec.host == kCanaryHost) {
+    set_setup_error(run, "host", ENOENT, "unknown script host " + spec.host);
   }
-  if (run.decided) return runs_.finish_run(run);
+  if (run.has_outcome) return runs_.finish_run(run);
   zygotes_.submit(run);
 }
 
-void Launcher::ended(SandboxRun& run) {
-  for (auto& line : run.stays ? egress_.take_refused(run.id) : egress_.close(run.id))
+void Launcher::on_run_ended(SandboxRun& run) {
+  for (auto& line : run.keeps_process ? egress_.consume_refused(run.id) : egress_.close(run.id))
     run.outcome.notes.push_back(std::move(line));
   if (!run.canary && !run.idle) send(LauncherRunEnded{run.spec.run, run.outcome});
 }
 
 // The run is still stored: its end follows later.
-void Launcher::stuck(const SandboxRun& run, Outcome outcome) {
+void Launcher::on_unkillable(const SandboxRun& run, Outcome outcome) {
   if (run.canary || run.idle) {
     return warn(fmt::format("a {} of host {}: {}", run.canary ? "test job" : "prewarmed sandbox", run.spec.host,
                             outcome.reason));

@@ -27,17 +27,17 @@ class Launcher {
 
  private:
   void read_agent();
-  bool obey(RawFrame&);
-  bool refuse_cut(const RawFrame&);
+  bool handle_message(RawFrame&);
+  bool refuse_truncated(const RawFrame&);
   void configure(const Configure&);
   std::optional<std::string> prepare(const Configure&);  // returns the problem
   void launch(const Launch&, std::vector<Fd>);
-  void tried(const std::string& host, ContextId context, const std::optional<SetupError>& problem);
-  void ended(SandboxRun&);
-  void stuck(const SandboxRun&, Outcome);
+  void on_canary_finished(const std::string& host, ContextId context, const std::optional<SetupError>& problem);
+  void on_run_ended(SandboxRun&);
+  void on_unkillable(const SandboxRun&, Outcome);
   void warn(const std::string&);
-  void sample_now_and_then();
-  void remove_leftovers_in(std::uint64_t ms);
+  void sample_periodically();
+  void schedule_leftover_removal(std::uint64_t ms);
   template <class Message>
   void send(const Message&);
   void flush();
@@ -56,9 +56,9 @@ class Launcher {
   IdRegistry registry_;
   IdRange ids_;
   int rank_;
-  bool configured_ = false, probe_ = false, answered_ = false;
+  bool configured_ = false, probe_ = false, is_start_reported_ = false;
   std::vector<std::string> allow_missing_;
-  std::map<std::pair<std::string, ContextId>, std::string> complained_;  // last reported problem of each zygote
+  std::map<std::pair<std::string, ContextId>, std::string> reported_problems_;  // last reported problem of each zygote
 };
 
 }  // namespace mycojobs::sandbox

@@ -103,7 +103,7 @@ std::string remedy_for_layer(std::string_view layer) {
   return {};
 }
 
-bool is_layer_that_may_miss(std::string_view layer) {
+bool can_layer_be_missing(std::string_view layer) {
   for (const auto& row : kLayerRemedies) {
     if (row.layer == layer) return row.may_miss;
   }
@@ -140,17 +140,19 @@ Layer cgroup_layer(const char* name, bool ok) {
 
 }  // namespace
 
-std::vector<Layer> probed_layers(const IdRange& ids, const Cgroups& cgroups, const std::optional<SetupError>& canary) {
+std::vector<Layer> probe_layers_separately(const IdRange& ids, const Cgroups& cgroups,
+                                           const std::optional<SetupError>& canary) {
   std::vector<Layer> layers;
   for (const auto& row : kNamespaceRows) {
     const int error = try_namespace(row.flag);
     layers.push_back({row.layer, error == 0, error == 0 ? "can be created" : errno_text(error),
                       error == 0 ? "" : remedy_for_step("zygote_namespaces", error)});
   }
-  layers.push_back({"uid", ids.wide(),
-                    ids.wide() ? fmt::format("each job has its own user, {} to {}", ids.base, ids.base + ids.count - 1)
-                               : "all jobs run as the agent's user",
-                    ids.wide() ? "" : remedy_for_layer("uid")});
+  layers.push_back({"uid", ids.is_wide(),
+                    ids.is_wide()
+                        ? fmt::format("each job has its own user, {} to {}", ids.base, ids.base + ids.count - 1)
+                        : "all jobs run as the agent's user",
+                    ids.is_wide() ? "" : remedy_for_layer("uid")});
   const bool seccomp = !canary || canary->step != "seccomp";
   layers.push_back({"seccomp", seccomp,
                     seccomp ? "filter loads, forbidden calls are reported" : errno_text(canary->error),

@@ -17,9 +17,9 @@ struct Layer;
 // Returns the operator's remedy for a failed step of the set-up, or for a missing layer.
 std::string remedy_for_step(std::string_view step, int error);
 std::string remedy_for_layer(std::string_view layer);  // empty: unknown layer
-bool is_layer_that_may_miss(std::string_view layer);   // allowed in sandbox.allow_missing
+bool can_layer_be_missing(std::string_view layer);     // allowed in sandbox.allow_missing
 
 // Tests each layer by itself, for `doctor`. `canary`: the problem that the canary job found, if any.
-std::vector<Layer> probed_layers(const IdRange&, const Cgroups&, const std::optional<SetupError>& canary);
+std::vector<Layer> probe_layers_separately(const IdRange&, const Cgroups&, const std::optional<SetupError>& canary);
 
 }  // namespace mycojobs::sandbox

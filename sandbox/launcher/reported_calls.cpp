@@ -32,7 +32,7 @@ namespace mycojobs::sandbox {
 namespace {
 
 // Returns the pid of the caller in its own namespace, which is the last number of "NStgid: 3412 57 7".
-std::int32_t pid_as_the_job_sees_it(std::uint32_t pid) {
+std::int32_t read_inner_pid(std::uint32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/status", pid));
   for (std::string line; std::getline(file, line);) {
     if (line.rfind("NStgid:", 0) == 0) return std::atoi(line.c_str() + line.find_last_of("\t ") + 1);
@@ -41,7 +41,7 @@ std::int32_t pid_as_the_job_sees_it(std::uint32_t pid) {
 }
 
 // A job chooses the name, so characters other than printable ASCII are replaced.
-std::string comm_of(std::uint32_t pid) {
+std::string read_comm(std::uint32_t pid) {
   std::ifstream file(fmt::format("/proc/{}/comm", pid));
   std::string name;
   std::getline(file, name);
@@ -65,8 +65,8 @@ Violation describe_call(int listener, const std::optional<seccomp_notif>& call) 
   if (!call) return violation;
   violation.syscall = syscall_name(call->data.arch, call->data.nr);
   for (std::size_t i = 0; i < violation.args.size(); ++i) violation.args[i] = call->data.args[i];
-  violation.pid = pid_as_the_job_sees_it(call->pid);
-  violation.comm = comm_of(call->pid);
+  violation.pid = read_inner_pid(call->pid);
+  violation.comm = read_comm(call->pid);
   // If the call is still pending, the pid was that of the caller throughout, and not that of a later process.
   if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &call->id) != 0) violation.pid = 0, violation.comm.clear();
   return violation;
@@ -84,18 +84,18 @@ namespace {
 // Counts the locks of the process and its descendants, including requests that wait for a lock. Source: proc(5), locks:
 // number: [->] type mode access pid device:inode from to.
 std::uint32_t count_locks(pid_t init) {
-  const auto tree = tree_of(init);
-  const std::unordered_set<pid_t> own(tree.begin(), tree.end());
+  const auto tree = list_process_tree(init);
+  const std::unordered_set<pid_t> job_pids(tree.begin(), tree.end());
   std::ifstream file("/proc/locks");
   if (!file) return CountedCalls::kMaxLocks;
   std::uint32_t count = 0;
   for (std::string line; std::getline(file, line);) {
-    std::istringstream words(line);
+    std::istringstream fields(line);
     std::string number, type, mode, access;
     pid_t pid = 0;
-    words >> number >> type;
-    if (type == "->") words >> type;
-    if (type == "POSIX" && words >> mode >> access >> pid && own.contains(pid)) ++count;
+    fields >> number >> type;
+    if (type == "->") fields >> type;
+    if (type == "POSIX" && fields >> mode >> access >> pid && job_pids.contains(pid)) ++count;
   }
   return count;
 }
@@ -110,9 +110,9 @@ std::uint32_t count_listeners(pid_t pid) {
     std::string line;
     std::getline(file, line);  // the heading
     while (count < CountedCalls::kMaxListeners && std::getline(file, line)) {
-      std::istringstream words(line);
+      std::istringstream fields(line);
       std::string number, local, remote, state;
-      words >> number >> local >> remote >> state;
+      fields >> number >> local >> remote >> state;
       if (state != "0A") break;
       ++count;
     }
@@ -136,40 +136,40 @@ class CallHelper {
       MakeListen listen;
       CountLocks locks;
       if (decode(frame, listen) && frame.fds.size() == 1) {
-        make(listen, frame.fds[0]);
+        make_listen(listen, frame.fds[0]);
       } else if (decode(frame, locks)) {
-        const std::uint32_t held = count([&] { return count_locks(locks.init); });
-        send_message(launcher_, HelperReply{0, held});
+        const std::uint32_t lock_count = count([&] { return count_locks(locks.init); });
+        send_message(launcher_, HelperReply{0, lock_count});
       }
     }
   }
 
  private:
   // The socket is closed before the answer: afterwards the job may close its own copy and use the port again.
-  void make(const MakeListen& wanted, const Fd& process) {
-    Fd socket(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), wanted.fd, 0)));
-    const int error = socket ? listen_on(socket.get(), wanted) : errno;
+  void make_listen(const MakeListen& request, const Fd& process) {
+    Fd socket(static_cast<int>(::syscall(SYS_pidfd_getfd, process.get(), request.fd, 0)));
+    const int error = socket ? listen_on(socket.get(), request) : errno;
     socket.reset();
     send_message(launcher_, HelperReply{error, 0});
   }
-  int listen_on(int socket, const MakeListen& wanted) {
+  int listen_on(int socket, const MakeListen& request) {
     if (!is_listening(socket)) {
       if (listeners_left_ == 0)
-        listeners_left_ = CountedCalls::kMaxListeners - count([&] { return count_listeners(wanted.pid); });
+        listeners_left_ = CountedCalls::kMaxListeners - count([&] { return count_listeners(request.pid); });
       if (listeners_left_ == 0) return ENOBUFS;
       --listeners_left_;
     }
-    return ::listen(socket, wanted.backlog) == 0 ? 0 : errno;
+    return ::listen(socket, request.backlog) == 0 ? 0 : errno;
   }
   template <class Counter>
   std::uint32_t count(Counter counter) {
-    const std::uint64_t now = boot_us(), turn = pace_.reserve(now);
-    if (now < turn) ::usleep(static_cast<useconds_t>(turn - now));
+    const std::uint64_t now = boot_us(), start_us = pace_.reserve(now);
+    if (now < start_us) ::usleep(static_cast<useconds_t>(start_us - now));
     // Not the elapsed time: a busy or suspended host must not delay other runs.
-    const std::uint64_t begun_ns = cpu_time_ns(CLOCK_PROCESS_CPUTIME_ID);
-    const std::uint32_t number = counter();
-    pace_.charge((cpu_time_ns(CLOCK_PROCESS_CPUTIME_ID) - begun_ns) / 1000);
-    return number;
+    const std::uint64_t begin_ns = cpu_time_ns(CLOCK_PROCESS_CPUTIME_ID);
+    const std::uint32_t result = counter();
+    pace_.charge((cpu_time_ns(CLOCK_PROCESS_CPUTIME_ID) - begin_ns) / 1000);
+    return result;
   }
 
   int launcher_;
@@ -184,11 +184,13 @@ bool CountedCalls::can_report(const RunSpec& spec) {
   return spec.limits.exec || grants.network != Network::none || !grants.fs_read.empty() || !grants.fs_write.empty();
 }
 
-bool CountedCalls::is_one(const seccomp_notif& call) { return call.data.nr == SYS_fcntl || call.data.nr == SYS_listen; }
+bool CountedCalls::is_counted(const seccomp_notif& call) {
+  return call.data.nr == SYS_fcntl || call.data.nr == SYS_listen;
+}
 
 void CountedCalls::accept(const seccomp_notif& call, pid_t init) {
   constexpr std::size_t kMaxWaiting = 1024;
-  in_tenth_ += call.data.nr == SYS_listen ? kMaxCallsPer100Ms / kMaxListensPer100Ms : 1;
+  calls_in_interval_ += call.data.nr == SYS_listen ? kMaxCallsPer100Ms / kMaxListensPer100Ms : 1;
   init_ = init;
   // On kernels before 5.19 a signal takes a call back, and its thread makes another one.
   if (waiting_.size() == kMaxWaiting) return answer(call, ENOBUFS);
@@ -197,16 +199,16 @@ void CountedCalls::accept(const seccomp_notif& call, pid_t init) {
 }
 
 std::uint64_t CountedCalls::next_boot_ms(std::uint64_t now_boot_ms) {
-  constexpr std::uint64_t kTenthMs = 100;
-  if (now_boot_ms / kTenthMs != tenth_) {
-    tenth_ = now_boot_ms / kTenthMs;
-    in_tenth_ = 0;
+  constexpr std::uint64_t kIntervalMs = 100;
+  if (now_boot_ms / kIntervalMs != interval_) {
+    interval_ = now_boot_ms / kIntervalMs;
+    calls_in_interval_ = 0;
   }
-  return in_tenth_ < kMaxCallsPer100Ms ? 0 : (tenth_ + 1) * kTenthMs;
+  return calls_in_interval_ < kMaxCallsPer100Ms ? 0 : (interval_ + 1) * kIntervalMs;
 }
 
 void CountedCalls::answer_waiting() {
-  while (!asked_ && !waiting_.empty()) {
+  while (!is_child_busy_ && !waiting_.empty()) {
     const seccomp_notif call = waiting_.front();
     if (call.data.nr == SYS_listen) {
       begin_listen(call);
@@ -226,16 +228,16 @@ void CountedCalls::answer(const seccomp_notif& call, int error) {
 
 // Counting is expensive, so it happens only after at least half of the limit was used or refused.
 bool CountedCalls::answer_lock(const seccomp_notif& call) {
-  if (locks_.left == 0 && locks_.refused % (kMaxLocks / 2) == 0) {
+  if (locks_.remaining == 0 && locks_.refused % (kMaxLocks / 2) == 0) {
     locks_.refused = 1;
-    asked_ = send_to_child(encode(CountLocks{init_}), {}) == 0;
-    if (asked_) return false;
+    is_child_busy_ = send_to_child(encode(CountLocks{init_}), {}) == 0;
+    if (is_child_busy_) return false;
   }
-  if (locks_.left == 0) {
+  if (locks_.remaining == 0) {
     ++locks_.refused;
     answer(call, ENOLCK);
   } else {
-    --locks_.left;
+    --locks_.remaining;
     answer(call, 0);
   }
   return true;
@@ -244,17 +246,17 @@ bool CountedCalls::answer_lock(const seccomp_notif& call) {
 // If the caller still waits after the pidfd was opened, the pidfd refers to the caller's process. Threads share the
 // descriptors of their process.
 void CountedCalls::begin_listen(const seccomp_notif& call) {
-  const auto process = number_after(fmt::format("/proc/{}/status", call.pid), "Tgid:");
+  const auto process = read_number_after(fmt::format("/proc/{}/status", call.pid), "Tgid:");
   const Fd pidfd(process ? static_cast<int>(::syscall(SYS_pidfd_open, *process, 0)) : -1);
   int error = pidfd ? 0 : errno;
   if (::ioctl(listener_, SECCOMP_IOCTL_NOTIF_ID_VALID, &call.id) != 0) error = ESRCH;
-  const int wanted = static_cast<int>(call.data.args[1]);
-  const int queue = wanted < 0 || wanted > kMaxPendingConnections ? kMaxPendingConnections : wanted;
+  const int request = static_cast<int>(call.data.args[1]);
+  const int queue = request < 0 || request > kMaxPendingConnections ? kMaxPendingConnections : request;
   const MakeListen listen{static_cast<std::int32_t>(process.value_or(-1)), static_cast<std::int32_t>(call.data.args[0]),
                           queue};
   if (error == 0 && send_to_child(encode(listen), {pidfd.get()}) != 0) error = ENOBUFS;
-  asked_ = error == 0;
-  if (asked_) return;
+  is_child_busy_ = error == 0;
+  if (is_child_busy_) return;
   answer(call, error);
   waiting_.pop_front();
 }
@@ -271,15 +273,15 @@ int CountedCalls::send_to_child(const std::string& frame, std::initializer_list<
 
 // Null: the child has ended. The first waiting call is refused, and the next call starts another child.
 void CountedCalls::on_frame(const RawFrame* frame) {
-  HelperReply helped{ENOBUFS, kMaxLocks};
+  HelperReply reply{ENOBUFS, kMaxLocks};
   if (frame == nullptr) child_ = 0;
-  if ((frame != nullptr && !decode(*frame, helped)) || !std::exchange(asked_, false)) return;
+  if ((frame != nullptr && !decode(*frame, reply)) || !std::exchange(is_child_busy_, false)) return;
   const seccomp_notif call = waiting_.front();
   if (call.data.nr == SYS_listen) {
     waiting_.pop_front();
-    answer(call, helped.error);
-  } else if (helped.locks <= kMaxLocks / 2) {
-    locks_ = {kMaxLocks - helped.locks};
+    answer(call, reply.error);
+  } else if (reply.locks <= kMaxLocks / 2) {
+    locks_ = {kMaxLocks - reply.locks};
   }
   answer_waiting();
 }
@@ -288,16 +290,16 @@ namespace {
 
 constexpr std::size_t kMaxBytes = 8192;       // limit for all lines, which are sent in one frame
 constexpr std::size_t kMaxFilesBytes = 6144;  // the rest is left for calls, programs and sockets
-constexpr const char* kMore = "there was more than can be shown";
+constexpr const char* kTruncated = "there was more than can be shown";
 // Folders that every root has, and folders of the job. They need no policy, and a single `import` opens hundreds of
 // files.
-constexpr const char* kOfEveryJob[] = {"/usr/", "/bin/",  "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/",
-                                       "/etc/", "/proc/", "/sys/",  "/dev/", "/venv/",  "/tmp/",   "/job/"};
+constexpr const char* kCommonFolders[] = {"/usr/", "/bin/",  "/sbin/", "/lib/", "/lib32/", "/lib64/", "/libx32/",
+                                          "/etc/", "/proc/", "/sys/",  "/dev/", "/venv/",  "/tmp/",   "/job/"};
 
-constexpr const char* kPrograms[] = {"execve", "execveat", "fork", "vfork", "clone", "clone3"};
+constexpr const char* kProcessCalls[] = {"execve", "execveat", "fork", "vfork", "clone", "clone3"};
 
 // Reads a string from the caller's memory. Returns nothing if the memory is unreadable or has no NUL.
-std::optional<std::string> text_at(int listener, const seccomp_notif& call, std::uint64_t address) {
+std::optional<std::string> read_caller_text(int listener, const seccomp_notif& call, std::uint64_t address) {
   const Fd memory(::open(fmt::format("/proc/{}/mem", call.pid).c_str(), O_RDONLY | O_CLOEXEC));
   // If the call is still pending, the opened memory is that of the caller, and not that of a later process with the
   // same pid.
@@ -305,13 +307,13 @@ std::optional<std::string> text_at(int listener, const seccomp_notif& call, std:
   char text[4096];
   std::size_t got = 0;
   while (memory && got < sizeof text) {  // up to the end of a page: the next one may not be there
-    const std::size_t page_left = 4096 - (address + got) % 4096;
-    const ssize_t part =
-        ::pread(memory.get(), text + got, std::min(page_left, sizeof text - got), static_cast<off_t>(address + got));
-    if (part <= 0) break;
-    const void* end = std::memchr(text + got, '\0', static_cast<std::size_t>(part));
+    const std::size_t page_rest = 4096 - (address + got) % 4096;
+    const ssize_t read_size =
+        ::pread(memory.get(), text + got, std::min(page_rest, sizeof text - got), static_cast<off_t>(address + got));
+    if (read_size <= 0) break;
+    const void* end = std::memchr(text + got, '\0', static_cast<std::size_t>(read_size));
     if (end != nullptr) return std::string(text);
-    got += static_cast<std::size_t>(part);
+    got += static_cast<std::size_t>(read_size);
   }
   return {};
 }
@@ -332,12 +334,13 @@ bool is_plain(const std::string& text) {
   return true;
 }
 
-bool is_of_every_job(const std::string& path) {
-  return path.find("/..") == std::string::npos && std::any_of(std::begin(kOfEveryJob), std::end(kOfEveryJob),
-                                                              [&](const char* top) { return path.starts_with(top); });
+bool is_common_path(const std::string& path) {
+  return path.find("/..") == std::string::npos &&
+         std::any_of(std::begin(kCommonFolders), std::end(kCommonFolders),
+                     [&](const char* folder) { return path.starts_with(folder); });
 }
 
-int refusal_of(const std::string& name) {
+int refusal_errno(const std::string& name) {
   for (const auto& call : refused_calls()) {
     if (name == call.syscall) return call.error;
   }
@@ -346,24 +349,24 @@ int refusal_of(const std::string& name) {
 
 }  // namespace
 
-void PolicyRecorder::note(std::string line) {
+void PolicyRecorder::record(std::string line) {
   const bool is_file = line.starts_with("read ") || line.starts_with("write ");
-  if (lines_.contains(line)) return;
-  if (bytes_ + line.size() > (is_file ? kMaxFilesBytes : kMaxBytes - std::strlen(kMore))) line = kMore;
-  if (lines_.insert(line).second) bytes_ += line.size();
+  if (records_.contains(line)) return;
+  if (bytes_ + line.size() > (is_file ? kMaxFilesBytes : kMaxBytes - std::strlen(kTruncated))) line = kTruncated;
+  if (records_.insert(line).second) bytes_ += line.size();
 }
 
-int PolicyRecorder::judge(int listener, const seccomp_notif& call) {
+int PolicyRecorder::decide_errno(int listener, const seccomp_notif& call) {
   const std::string name = syscall_name(call.data.arch, call.data.nr);
-  const auto path_of = [&](unsigned argument) {
-    const auto text = text_at(listener, call, call.data.args[argument]);
+  const auto read_path = [&](unsigned argument) {
+    const auto text = read_caller_text(listener, call, call.data.args[argument]);
     return text && is_plain(*text) ? *text : "?";
   };
-  if (const FileOpenCall* opening = file_open_call(name); opening != nullptr) {
-    const std::uint64_t flags = opening->flags < 6 ? call.data.args[opening->flags] : O_WRONLY | O_CREAT;
-    const bool writes = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
-    const std::string path = path_of(opening->path);
-    if (path.starts_with('/') && !is_of_every_job(path)) note((writes ? "write " : "read ") + path);
+  if (const FileOpenCall* open_call = file_open_call(name); open_call != nullptr) {
+    const std::uint64_t flags = open_call->flags < 6 ? call.data.args[open_call->flags] : O_WRONLY | O_CREAT;
+    const bool is_write = (flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY;
+    const std::string path = read_path(open_call->path);
+    if (path.starts_with('/') && !is_common_path(path)) record((is_write ? "write " : "read ") + path);
     return 0;
   }
   // The first fork is that of init: no job exists yet that could have made the call, and the flags are in a register.
@@ -371,17 +374,17 @@ int PolicyRecorder::judge(int listener, const seccomp_notif& call) {
       !std::exchange(forked_, true)) {
     return 0;
   }
-  if (std::find(std::begin(kPrograms), std::end(kPrograms), name) != std::end(kPrograms)) {
-    note(name == "execve" ? "exec " + path_of(0) : "exec");
+  if (std::find(std::begin(kProcessCalls), std::end(kProcessCalls), name) != std::end(kProcessCalls)) {
+    record(name == "execve" ? "exec " + read_path(0) : "exec");
     return name == "clone3" ? ENOSYS : EPERM;
   }
   if (name == "socket") {
     const auto family = call.data.args[0];
-    note(family == AF_INET || family == AF_INET6 ? "socket inet" : fmt::format("socket family {}", family));
+    record(family == AF_INET || family == AF_INET6 ? "socket inet" : fmt::format("socket family {}", family));
     return EAFNOSUPPORT;
   }
-  const int error = refusal_of(name);
-  if (error != 0 && error != ENOSYS) note("syscall " + name);
+  const int error = refusal_errno(name);
+  if (error != 0 && error != ENOSYS) record("syscall " + name);
   return error;
 }
 
@@ -390,7 +393,7 @@ bool PolicyRecorder::answer(int listener) {
   if (::ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &call) != 0) return false;
   seccomp_notif_resp response{};
   response.id = call.id;
-  const int error = judge(listener, call);
+  const int error = decide_errno(listener, call);
   // The job may change the path before the call continues. The only effect is a wrong line in the list.
   const std::string name = syscall_name(call.data.arch, call.data.nr);
   if (error == 0 && (file_open_call(name) != nullptr || name == "clone")) {
@@ -402,6 +405,6 @@ bool PolicyRecorder::answer(int listener) {
   return true;
 }
 
-std::vector<std::string> PolicyRecorder::lines() const { return {lines_.begin(), lines_.end()}; }
+std::vector<std::string> PolicyRecorder::records() const { return {records_.begin(), records_.end()}; }
 
 }  // namespace mycojobs::sandbox

@@ -50,13 +50,13 @@ class CountedCalls {
   static constexpr std::uint32_t kMaxListensPer100Ms = 20;
 
   static bool can_report(const RunSpec&);  // else its filter reports none of them
-  static bool is_one(const seccomp_notif&);
+  static bool is_counted(const seccomp_notif&);
 
   // listener: of the run's filter; it outlives this object.
   CountedCalls(HostChildren& children, int listener) : children_(children), listener_(listener) {}
   CountedCalls(const CountedCalls&) = delete;
   CountedCalls& operator=(const CountedCalls&) = delete;
-  ~CountedCalls() { children_.forget(child_); }
+  ~CountedCalls() { children_.kill_silently(child_); }
 
   // Answers the call now or later; the calling thread waits. init: pid of the init of the run, in the own namespace.
   void accept(const seccomp_notif&, pid_t init);
@@ -65,7 +65,7 @@ class CountedCalls {
 
  private:
   struct Budget {
-    std::uint32_t left, refused = 0;  // refused: since it was counted last
+    std::uint32_t remaining, refused = 0;  // refused: since it was counted last
   };
   void answer_waiting();
   bool answer_lock(const seccomp_notif&);  // false: locks are counted first
@@ -79,10 +79,10 @@ class CountedCalls {
   pid_t init_ = -1;
   std::deque<seccomp_notif> waiting_;  // at most one for each thread, in the order of their arrival
   HostChildren::Child child_ = 0;
-  bool asked_ = false;  // the child works on the first waiting call
+  bool is_child_busy_ = false;  // the child works on the first waiting call
   Budget locks_{kMaxLocks};
-  std::uint64_t tenth_ = 0;
-  std::uint32_t in_tenth_ = 0;
+  std::uint64_t interval_ = 0;
+  std::uint32_t calls_in_interval_ = 0;
 };
 
 // Records the calls of a run beyond its profile, for `policy learn`. The filter reports calls that it would refuse, and
@@ -93,13 +93,13 @@ class PolicyRecorder {
   // Answers one pending call. Returns false if no call is pending.
   bool answer(int listener);
   // "read /srv/data", "write /srv/out", "exec /bin/ls", "socket inet", "syscall keyctl"; sorted, without repetition.
-  std::vector<std::string> lines() const;
+  std::vector<std::string> records() const;
 
  private:
-  int judge(int listener, const seccomp_notif&);  // errno of the answer; 0: the call continues
-  void note(std::string line);
+  int decide_errno(int listener, const seccomp_notif&);  // errno of the answer; 0: the call continues
+  void record(std::string line);
 
-  std::set<std::string> lines_;
+  std::set<std::string> records_;
   std::size_t bytes_ = 0;
   bool forked_ = false;  // init has forked the job: every later fork is the job's
 };

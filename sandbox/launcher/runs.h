@@ -45,13 +45,13 @@ struct SandboxRun {
   RunSpec spec;          // of an idle sandbox: the limits it was set up with
   bool canary = false;
   bool idle = false;            // prewarmed, or reused after a run; no client waits for its end
-  std::uint32_t runs = 1;       // maximum number of runs
-  std::uint32_t turn = 0;       // number of served runs
+  std::uint32_t runs = 1;       // maximum number of runs of the sandbox
+  std::uint32_t run_index = 0;  // number of the current run, from 0
   bool warm = false;            // one process serves all runs
-  bool stays = false;           // the process stays after the run that is being reported
-  bool main_ended = false;      // of this turn
-  bool usage_complete = false;  // init has counted all processes of this turn
-  std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // CPU time of the sandbox when the turn began
+  bool keeps_process = false;   // the process stays after the run that is being reported
+  bool job_ended = false;       // in the current run
+  bool usage_complete = false;  // init has counted all processes of the current run
+  std::uint64_t sandbox_user_us = 0, sandbox_system_us = 0;  // CPU time of the sandbox when the current run began
   std::uint64_t zygote = 0;                                  // id of its zygote; 0: none yet
   JobPipeEnds ends;                                          // closed after they were sent to the job
   std::vector<Fd> folders;                                   // opened granted folders, until the run is forked
@@ -60,21 +60,23 @@ struct SandboxRun {
   // even if the launcher is stopped. It is set before a run starts; init disables it at the end of each run, before it
   // reports the end.
   Fd fence_clock;
-  bool fence_moved = false;  // in this turn: the clock may have been set after init disabled it
+  // The fence was changed during this run, so fence_clock must be disarmed again before the sandbox is reused: init may
+  // have disarmed it before the change.
+  bool fence_moved = false;
   Fd canary_answer;
   EventLoop::Watch status_watch = 0, listener_watch = 0;
-  EventLoop::Timer wall, cpu, fence, grace, killing, listening;
+  EventLoop::Timer wall_timer, cpu_timer, fence_timer, grace_timer, kill_timer, listener_timer;
   std::optional<std::uint32_t> uid;
   bool has_group = false;
   bool forked = false;
-  bool kill_wanted = false;  // kill the sandbox as soon as its pidfd is known
-  std::uint64_t made_us = 0, started_us = 0;
+  bool kill_requested = false;  // kill the sandbox as soon as its pidfd is known
+  std::uint64_t created_us = 0, started_us = 0;
   int landlock_abi = 0;
-  bool confined = false;
-  bool stuck = false;                     // was reported as unkillable
-  bool decided = false;                   // the first recorded reason is final: outcome.status does not change
-  PolicyRecorder learning;                // only of a run with `learn`
-  std::unique_ptr<CountedCalls> counted;  // of this turn; null: no such call yet
+  bool is_confined = false;
+  bool reported_unkillable = false;             // was reported as unkillable
+  bool has_outcome = false;                     // the first recorded reason is final: outcome.status does not change
+  PolicyRecorder learning;                      // only of a run with `learn`
+  std::unique_ptr<CountedCalls> counted_calls;  // of the current run; null: no such call yet
   Outcome outcome;
 };
 
@@ -83,11 +85,11 @@ inline constexpr std::size_t kMaxStepName = 64;
 
 // These functions have no effect if a reason is already recorded.
 void set_outcome(SandboxRun&, RunStatus, std::string reason);
-void decide_setup_error(SandboxRun&, std::string step, int error, std::string remedy = {});
-void set_not_started(SandboxRun&, std::string why);  // status lost; no code of the run was executed
+void set_setup_error(SandboxRun&, std::string step, int error, std::string remedy = {});
+void set_not_started(SandboxRun&, std::string reason);  // status lost; no code of the run was executed
 // As above: the host lacks a resource, named in outcome.setup_error.
-void set_not_started(SandboxRun&, std::string why, SetupError shortage);
-void decide_by_wait_status(SandboxRun&, int wait_status);
+void set_not_started(SandboxRun&, std::string reason, SetupError shortage);
+void set_outcome_by_wait_status(SandboxRun&, int wait_status);
 void set_killed(SandboxRun&, KillReason);
 
 // Applies the counters of the run's group. If the main process or init ended by itself, an out-of-memory kill takes
@@ -99,26 +101,26 @@ struct RunsSettings {
   bool memory_cgroup = false, pids_cgroup = false;
   std::uint32_t unkillable_ms = 0;  // after SIGKILL
   std::uint32_t sandbox_runs = 1;   // maximum number of runs of a sandbox
-  std::vector<std::string> leave_out;
+  std::vector<std::string> disabled_steps;
 };
 
 class RunTable {
  public:
-  using OnEnded = std::function<void(SandboxRun&)>;               // the run has its outcome; its sandbox may continue
-  using Stuck = std::function<void(const SandboxRun&, Outcome)>;  // unkillable; the run is not removed
-  using OnConfined = std::function<void(SandboxRun&)>;            // the sandbox waits for its start, or has received it
+  using OnEnded = std::function<void(SandboxRun&)>;  // the run has its outcome; its sandbox may continue
+  using OnUnkillable = std::function<void(const SandboxRun&, Outcome)>;  // unkillable; the run is not removed
+  using RunHandler = std::function<void(SandboxRun&)>;  // the sandbox waits for its start, or has received it
   using Warn = std::function<void(const std::string&)>;
 
-  RunTable(EventLoop&, Cgroups&, HostChildren&, OnEnded, Stuck);
-  void on_confined(OnConfined confined) { confined_ = std::move(confined); }
+  RunTable(EventLoop&, Cgroups&, HostChildren&, OnEnded, OnUnkillable);
+  void on_confined(RunHandler handler) { on_confined_ = std::move(handler); }
   // Called when the run and its sandbox have ended, before the run is removed.
-  void on_ended(OnConfined gone) { on_ended_ = std::move(gone); }
+  void on_ended(RunHandler handler) { on_ended_ = std::move(handler); }
   // Called when a run has ended and its process could serve another one. Returns false if the process must end.
-  void on_staying(std::function<bool(const SandboxRun&)> staying) { staying_ = std::move(staying); }
+  void on_keep_process(std::function<bool(const SandboxRun&)> predicate) { can_keep_process_ = std::move(predicate); }
   // Called when a run was reported and its sandbox is idle. Returns false if the sandbox is not needed.
-  void on_turned(std::function<bool(SandboxRun&)> turned) { turned_ = std::move(turned); }
+  void on_idle(std::function<bool(SandboxRun&)> handler) { on_idle_ = std::move(handler); }
   // Called when the run's zygote does not answer.
-  void on_silent(OnConfined silent) { silent_ = std::move(silent); }
+  void on_zygote_silent(RunHandler handler) { on_zygote_silent_ = std::move(handler); }
   // Called with the socket in the run's network on which the proxy accepts. Returns the problem, or an empty text.
   void on_listening(std::function<std::string(SandboxRun&, const Fd&)> listening) { listening_ = std::move(listening); }
   void configure(const RunsSettings& settings) { settings_ = settings; }
@@ -127,7 +129,7 @@ class RunTable {
   SandboxRun& add_canary(const std::string& host, ContextId context);
   SandboxRun& add_prewarmed(const RunSpec& like);  // copies host, context and limits
   SandboxRun* find(std::uint64_t id);
-  SandboxRun* find_named(std::uint64_t run);  // by RunSpec::run
+  SandboxRun* find_by_run(std::uint64_t run);  // by RunSpec::run
 
   // Creates the run's group, ids and sockets, and sends Fork to the zygote. Returns false if this failed and the run
   // has ended.
@@ -142,34 +144,34 @@ class RunTable {
   // True if this process has free descriptors for its runs. Checked before a run is forked: a later message with too
   // many descriptors would fail the run, or all runs of its zygote.
   bool has_descriptors() const;
-  bool may_prewarm() const;  // idle sandboxes leave half of the descriptors to runs
+  bool can_prewarm() const;  // idle sandboxes leave half of the descriptors to runs
   // Returns false if the zygote's message is inconsistent; the zygote must not be trusted any more.
-  bool forked(SandboxRun&, const RunForked&, Fd pidfd, pid_t zygote);
-  bool reaped(SandboxRun&, const InitReaped&);  // same return value
-  void finish_run(SandboxRun&);                 // with the recorded reason, otherwise lost
+  bool on_forked(SandboxRun&, const RunForked&, Fd pidfd, pid_t zygote);
+  bool on_reaped(SandboxRun&, const InitReaped&);  // same return value
+  void finish_run(SandboxRun&);                    // with the recorded reason, otherwise lost
 
   void kill(SandboxRun&, KillReason, std::uint32_t grace_ms);
   void fence(SandboxRun&, std::uint64_t boot_ms);
 
  private:
   SandboxRun& create(const RunSpec&, JobPipeEnds);
-  Fork fork_request(SandboxRun&) const;
+  Fork build_fork_request(SandboxRun&) const;
   bool is_host_shortage(const SandboxRun&, int error, bool limited) const;
-  Result<std::vector<Fd>> grants_of(SandboxRun&, Fork&);  // moves the run's folders
+  Result<std::vector<Fd>> prepare_grants(SandboxRun&, Fork&);  // moves the run's folders
   static int send_start(SandboxRun&, JobPipeEnds&);
-  void begin_clocks(SandboxRun&);
+  void start_clocks(SandboxRun&);
   void send_kill(SandboxRun&);
-  void main_ended(SandboxRun&, const MainEnded&);
-  void ended_resting(SandboxRun&);
+  void on_job_ended(SandboxRun&, const JobEnded&);
+  void end_idle_process(SandboxRun&);
   bool reuse_sandbox(SandboxRun&);
   bool keep_process(SandboxRun&);
   bool is_clean_after_run(SandboxRun&);
   void make_idle(SandboxRun&, const RunUsage& peaks);
-  static RunUsage usage_of_turn(const SandboxRun&, RunUsage);
+  static RunUsage usage_since_turn_start(const SandboxRun&, RunUsage);
   void close(SandboxRun&);
-  void watch_cpu(SandboxRun&);
-  void watch_cpu_in(SandboxRun&, std::uint64_t left_us);
-  void kill_init_at(SandboxRun&, std::uint64_t boot_ms);
+  void check_cpu_limit(SandboxRun&);
+  void schedule_cpu_check(SandboxRun&, std::uint64_t remaining_us);
+  void schedule_init_kill(SandboxRun&, std::uint64_t boot_ms);
   void check_unkillable(SandboxRun&);
   void set_fence(SandboxRun&, std::uint64_t boot_ms);
   static int set_fence_clock(SandboxRun&, std::uint64_t boot_ms);
@@ -177,22 +179,22 @@ class RunTable {
   void watch_listener(SandboxRun&);
   void read_listener(SandboxRun&, std::uint32_t epoll_events);
   void answer_counted(SandboxRun&, const seccomp_notif&);
-  std::vector<std::string> layers_of(const SandboxRun&) const;
-  std::optional<std::uint32_t> take_uid();
+  std::vector<std::string> list_layers(const SandboxRun&) const;
+  std::optional<std::uint32_t> allocate_uid();
 
   EventLoop& loop_;
   Cgroups& cgroups_;
   HostChildren& children_;
-  OnEnded ended_;
-  Stuck stuck_;
-  OnConfined confined_, silent_, on_ended_;
+  OnEnded on_run_ended_;
+  OnUnkillable on_unkillable_;
+  RunHandler on_confined_, on_zygote_silent_, on_ended_;
   std::function<std::string(SandboxRun&, const Fd&)> listening_;
-  std::function<bool(SandboxRun&)> turned_;
-  std::function<bool(const SandboxRun&)> staying_;
+  std::function<bool(SandboxRun&)> on_idle_;
+  std::function<bool(const SandboxRun&)> can_keep_process_;
   RunsSettings settings_;
   FilterCache filters_;
   std::unordered_map<std::uint64_t, std::unique_ptr<SandboxRun>> runs_;
-  std::unordered_map<std::uint64_t, std::uint64_t> named_;
+  std::unordered_map<std::uint64_t, std::uint64_t> ids_by_run_;
   std::unordered_set<std::uint32_t> uids_;
   std::uint32_t next_uid_ = 0;
   std::uint64_t next_ = 1;

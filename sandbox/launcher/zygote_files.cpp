@@ -11,52 +11,52 @@
 namespace mycojobs::sandbox {
 namespace {
 
-auto moment(const timespec& time) { return std::tuple(time.tv_sec, time.tv_nsec); }
+auto to_tuple(const timespec& time) { return std::tuple(time.tv_sec, time.tv_nsec); }
 
 // The coarse clock, which is also used for file times.
-timespec now() {
+timespec coarse_now() {
   timespec time{};
   ::clock_gettime(CLOCK_REALTIME_COARSE, &time);
   return time;
 }
 
-auto identity(const struct stat& info) {
-  return std::tuple(info.st_dev, info.st_ino, info.st_size, moment(info.st_mtim), moment(info.st_ctim));
+auto file_identity(const struct stat& info) {
+  return std::tuple(info.st_dev, info.st_ino, info.st_size, to_tuple(info.st_mtim), to_tuple(info.st_ctim));
 }
 
 // Returns the host path of a path in the zygote's root; empty: not on the host, or not normalized.
-std::string on_host(const std::string& path, const ScriptHost& host) {
+std::string to_host_path(const std::string& path, const ScriptHost& host) {
   if (path.empty() || path[0] != '/' || path.find('\0') != std::string::npos ||
       (path + "/").find("/../") != std::string::npos)
     return {};
   for (const auto& folder : host.folders) {
-    if (path.starts_with(folder.place + "/")) return folder.path + path.substr(folder.place.size());
+    if (path.starts_with(folder.mount_point + "/")) return folder.path + path.substr(folder.mount_point.size());
   }
-  const bool of_system = path.starts_with("/usr/") || path.starts_with("/lib");
-  return of_system ? path : std::string();
+  const bool is_system_path = path.starts_with("/usr/") || path.starts_with("/lib");
+  return is_system_path ? path : std::string();
 }
 
 }  // namespace
 
-LoadedFileSet::LoadedFileSet() : since_(now()) {}
+LoadedFileSet::LoadedFileSet() : created_at_(coarse_now()) {}
 
 void LoadedFileSet::add(const std::vector<std::string>& files, const ScriptHost& host) {
   for (const auto& file : files) {
-    File loaded{on_host(file, host)};
+    File loaded{to_host_path(file, host)};
     if (loaded.path.empty()) continue;
-    const bool there = ::stat(loaded.path.c_str(), &loaded.was) == 0;
+    const bool exists = ::stat(loaded.path.c_str(), &loaded.initial_state) == 0;
     // A time in the future is from a wrong clock and must not stay in doubt.
-    const auto changed = moment(loaded.was.st_ctim);
-    loaded.in_doubt = !there || (changed >= moment(since_) && changed <= moment(now()));
+    const auto changed_file = to_tuple(loaded.initial_state.st_ctim);
+    loaded.is_uncertain = !exists || (changed_file >= to_tuple(created_at_) && changed_file <= to_tuple(coarse_now()));
     files_.push_back(std::move(loaded));
   }
 }
 
-std::string LoadedFileSet::changed() const {
+std::string LoadedFileSet::changed_file() const {
   for (const File& file : files_) {
-    struct stat is {};
-    const bool there = ::stat(file.path.c_str(), &is) == 0;
-    if (file.in_doubt || !there || identity(is) != identity(file.was)) return file.path;
+    struct stat current {};
+    const bool exists = ::stat(file.path.c_str(), &current) == 0;
+    if (file.is_uncertain || !exists || file_identity(current) != file_identity(file.initial_state)) return file.path;
   }
   return {};
 }
@@ -88,19 +88,19 @@ std::string open_folders(const ScriptHost& host, int socket) {
 }  // namespace
 
 void watch_folders(const ScriptHost& host, int socket) {
-  const auto refuse = [&](const std::string& why) { send_message(socket, RequestRefused{why}); };
+  const auto send_refusal = [&](const std::string& reason) { send_message(socket, RequestRefused{reason}); };
   LoadedFileSet loaded;
-  if (const std::string problem = open_folders(host, socket); !problem.empty()) return refuse(problem);
+  if (const std::string problem = open_folders(host, socket); !problem.empty()) return send_refusal(problem);
   RawFrame frame;
   for (LoadedFiles files; receive_raw(socket, frame) == ReceiveResult::frame && decode(frame, files);)
     loaded.add(files.files, host);
-  if (Ready all; !decode(frame, all)) return;
+  if (Ready ready; !decode(frame, ready)) return;
   if (const std::string problem = host.context == 0 ? std::string() : loaded.trust_problem(); !problem.empty())
-    return refuse("loaded files: " + problem);
+    return send_refusal("loaded files: " + problem);
   send_message(socket, Ready{});
-  std::string changed;
-  while ((changed = loaded.changed()).empty()) ::sleep(kCheckSeconds);
-  send_message(socket, LoadedFiles{{changed}});
+  std::string changed_file;
+  while ((changed_file = loaded.changed_file()).empty()) ::sleep(kCheckSeconds);
+  send_message(socket, LoadedFiles{{changed_file}});
 }
 
 }  // namespace mycojobs::sandbox

@@ -20,7 +20,7 @@ class LoadedFileSet {
   // Adds paths in the zygote's root. Paths outside of the system and the host's folders are ignored.
   void add(const std::vector<std::string>& files, const ScriptHost&);
   // Returns the path of a file that differs, or may differ, from the loaded file; empty: none.
-  std::string changed() const;
+  std::string changed_file() const;
   // Returns the problem of a file that users other than root and the agent's user can change (host_folders.h); empty:
   // none.
   std::string trust_problem() const;
@@ -28,10 +28,10 @@ class LoadedFileSet {
  private:
   struct File {
     std::string path;
-    struct stat was {};
-    bool in_doubt = false;  // the file changed while the zygote was started
+    struct stat initial_state {};
+    bool is_uncertain = false;  // the file changed while the zygote was started
   };
-  timespec since_{};
+  timespec created_at_{};
   std::vector<File> files_;
 };
 

@@ -49,14 +49,14 @@ namespace {
 //   /srv /home ...    empty; grants of a run are mounted below (sandbox/zygote/confine.cpp)
 //
 // The functions run in the child that becomes the zygote. Each function is a step and returns 0 or an errno.
-constexpr const char* kProgram = "/host";  // path of the script host's program in the new root
+constexpr const char* kProgramPath = "/host";  // path of the script host's program in the new root
 struct Program {
   std::string path;
   // A detached mount of the program. -1: the process may not create one; `path` is mounted instead.
   int fd = -1;
 };
 struct HostFolder {
-  std::string place;
+  std::string mount_point;
   int fd = -1;  // a detached mount
 };
 
@@ -72,26 +72,26 @@ constexpr const char* kEtcFiles[] = {"/etc/ld.so.cache", "/etc/localtime", "/etc
 constexpr const char* kRenviron = "/etc/R/Renviron";
 constexpr std::string_view kRenvironPrefix = "R_";
 constexpr std::string_view kRenvironVariables[] = {"EDITOR", "LN_S", "MAKE", "PAGER", "SED", "TAR"};
-constexpr const char* kEtcOfPrograms[] = {"/etc/R/ldpaths",
-                                          kRenviron,
-                                          "/etc/R/Makeconf",
-                                          "/etc/java-*-openjdk/jvm-*.cfg",
-                                          "/etc/java-*-openjdk/logging.properties",
-                                          "/etc/java-*-openjdk/security/*.certs",
-                                          "/etc/java-*-openjdk/security/*.policy",
-                                          "/etc/java-*-openjdk/security/java.security",
-                                          "/etc/java-*-openjdk/security/nss.cfg",
-                                          "/etc/java-*-openjdk/security/public_suffix_list.dat",
-                                          "/etc/java-*-openjdk/security/policy/*/*.policy",
-                                          "/etc/fonts/fonts.conf",
-                                          "/etc/fonts/conf.d/*.conf",
-                                          "/etc/ImageMagick-*/colors.xml",
-                                          "/etc/ImageMagick-*/type*.xml"};
-struct MadeFile {
+constexpr const char* kPackageConfigFiles[] = {"/etc/R/ldpaths",
+                                               kRenviron,
+                                               "/etc/R/Makeconf",
+                                               "/etc/java-*-openjdk/jvm-*.cfg",
+                                               "/etc/java-*-openjdk/logging.properties",
+                                               "/etc/java-*-openjdk/security/*.certs",
+                                               "/etc/java-*-openjdk/security/*.policy",
+                                               "/etc/java-*-openjdk/security/java.security",
+                                               "/etc/java-*-openjdk/security/nss.cfg",
+                                               "/etc/java-*-openjdk/security/public_suffix_list.dat",
+                                               "/etc/java-*-openjdk/security/policy/*/*.policy",
+                                               "/etc/fonts/fonts.conf",
+                                               "/etc/fonts/conf.d/*.conf",
+                                               "/etc/ImageMagick-*/colors.xml",
+                                               "/etc/ImageMagick-*/type*.xml"};
+struct GeneratedFile {
   const char* path;
   const char* text;
 };
-constexpr MadeFile kMadeFiles[] = {
+constexpr GeneratedFile kGeneratedFiles[] = {
     {"/etc/passwd", "root:x:0:0:root:/:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n"},
     {"/etc/group", "root:x:0:\nnogroup:x:65534:\n"},
     {"/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"},
@@ -118,10 +118,10 @@ constexpr const char* kFolders[] = {"/etc", "/etc/ssl", "/dev", "/dev/shm", "/pr
 constexpr const char* kGrantFolders[] = {"/srv", "/opt", "/home", "/mnt", "/media", "/data"};
 
 // An existing folder without programs, which is covered while the root is built, in this mount namespace only.
-constexpr const char* kPlace = "/sys";
-std::string at(const char* path) { return std::string(kPlace) + path; }
+constexpr const char* kNewRoot = "/sys";
+std::string in_new_root(const char* path) { return std::string(kNewRoot) + path; }
 
-int seal(const std::string& path, std::uint64_t attributes) {
+int seal_mounts(const std::string& path, std::uint64_t attributes) {
   mount_attr attr{};
   attr.attr_set = attributes;
   return error_if(::mount_setattr(AT_FDCWD, path.c_str(), AT_RECURSIVE, &attr, sizeof attr) != 0);
@@ -129,14 +129,14 @@ int seal(const std::string& path, std::uint64_t attributes) {
 
 // Includes all mounts below, which cannot be separated in a new user namespace.
 int bind_folder(const char* path) {
-  const std::string target = at(path);
+  const std::string target = in_new_root(path);
   if (::mkdir(target.c_str(), 0755) != 0) return errno;
   if (::mount(path, target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) return errno;
-  return seal(target, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+  return seal_mounts(target, MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 }
 
 int make_file(const char* path, const std::string& text) {
-  const Fd file(::open(at(path).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  const Fd file(::open(in_new_root(path).c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!file) return errno;
   return error_if(::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()));
 }
@@ -146,15 +146,15 @@ int copy_link(const char* path) {
   const ssize_t size = ::readlink(path, target, sizeof target - 1);
   if (size < 0) return errno;
   target[size] = '\0';
-  return error_if(::symlink(target, at(path).c_str()) != 0);
+  return error_if(::symlink(target, in_new_root(path).c_str()) != 0);
 }
 
 constexpr std::size_t kMaxCopiedBytes = 1U << 20;
-std::string content_of(const Fd& file) {
+std::string read_content(const Fd& file) {
   std::string text;
-  char part[16384];
-  for (ssize_t got = 0; (got = ::read(file.get(), part, sizeof part)) > 0 && text.size() < kMaxCopiedBytes;) {
-    text.append(part, static_cast<std::size_t>(got));
+  char buffer[16384];
+  for (ssize_t got = 0; (got = ::read(file.get(), buffer, sizeof buffer)) > 0 && text.size() < kMaxCopiedBytes;) {
+    text.append(buffer, static_cast<std::size_t>(got));
   }
   return text;
 }
@@ -175,61 +175,61 @@ Fd open_public(const char* path, int flags) {
 }
 
 // Removes variables that the operator added, since one of them may be a password.
-std::string own_variables_of_r(const std::string& text) {
-  std::string kept;
+std::string keep_package_variables(const std::string& text) {
+  std::string result;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
     const std::string_view name = std::string_view(line).substr(0, line.find('='));
-    const bool known =
+    const bool is_known =
         name.starts_with(kRenvironPrefix) ||
         std::find(std::begin(kRenvironVariables), std::end(kRenvironVariables), name) != std::end(kRenvironVariables);
-    if (known && name.size() < line.size()) kept += line + '\n';
+    if (is_known && name.size() < line.size()) result += line + '\n';
   }
-  return kept;
+  return result;
 }
 
 // Copies a file, since each mount costs time in every job. Unreadable files are skipped; no program depends on them.
 int copy_file(const char* path) {
   const Fd file = open_public(path, O_NOFOLLOW);
   if (!file) return 0;
-  const std::string text = content_of(file);
+  const std::string text = read_content(file);
   return text.size() < kMaxCopiedBytes ? make_file(path, text) : 0;
 }
 
 int make_parent_folders(const std::string& path) {
   for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
-    if (::mkdir(at(path.substr(0, slash).c_str()).c_str(), 0755) != 0 && errno != EEXIST) return errno;
+    if (::mkdir(in_new_root(path.substr(0, slash).c_str()).c_str(), 0755) != 0 && errno != EEXIST) return errno;
   }
   return 0;
 }
 
 // Copies public files; a link is copied as its target. Stops at a total size and number that leave enough space in the
 // root.
-int copy_matches(const char* pattern, std::size_t& bytes_left, std::size_t& files_left) {
-  glob_t found{};
+int copy_matches(const char* pattern, std::size_t& remaining_bytes, std::size_t& remaining_files) {
+  glob_t matches{};
   int error = 0;
-  if (::glob(pattern, 0, nullptr, &found) == 0) {
-    for (std::size_t i = 0; i < found.gl_pathc && error == 0; ++i) {
-      const char* path = found.gl_pathv[i];
+  if (::glob(pattern, 0, nullptr, &matches) == 0) {
+    for (std::size_t i = 0; i < matches.gl_pathc && error == 0; ++i) {
+      const char* path = matches.gl_pathv[i];
       const Fd file = open_public(path, 0);
       if (!file) continue;
-      std::string text = content_of(file);
-      if (std::strcmp(path, kRenviron) == 0) text = own_variables_of_r(text);
-      if (text.size() > bytes_left || files_left == 0) break;
-      bytes_left -= text.size();
-      --files_left;
+      std::string text = read_content(file);
+      if (std::strcmp(path, kRenviron) == 0) text = keep_package_variables(text);
+      if (text.size() > remaining_bytes || remaining_files == 0) break;
+      remaining_bytes -= text.size();
+      --remaining_files;
       error = make_parent_folders(path);
       if (error == 0) error = make_file(path, text);
     }
   }
-  ::globfree(&found);
+  ::globfree(&matches);
   return error;
 }
 
 int copy_configuration_of_programs() {
-  std::size_t bytes_left = 2U << 20, files_left = 300;
-  for (const char* pattern : kEtcOfPrograms) {
-    if (int error = copy_matches(pattern, bytes_left, files_left); error != 0) return error;
+  std::size_t remaining_bytes = 2U << 20, remaining_files = 300;
+  for (const char* pattern : kPackageConfigFiles) {
+    if (int error = copy_matches(pattern, remaining_bytes, remaining_files); error != 0) return error;
   }
   return 0;
 }
@@ -248,34 +248,34 @@ int bind_device(const Device& device) {
   if (::stat(device.path, &info) != 0) return errno;
   if (!S_ISCHR(info.st_mode) || info.st_rdev != ::makedev(device.major_number, device.minor_number)) return ENODEV;
   if (int error = make_file(device.path, {}); error != 0) return error;
-  if (::mount(device.path, at(device.path).c_str(), nullptr, MS_BIND, nullptr) != 0) return errno;
+  if (::mount(device.path, in_new_root(device.path).c_str(), nullptr, MS_BIND, nullptr) != 0) return errno;
   // the file times are those of the host's node
-  return seal(at(device.path), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
+  return seal_mounts(in_new_root(device.path), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC);
 }
 
 // Uses a read-only mount: without a range of ids, the job's user owns the program on the host and could otherwise
 // change its mode through /proc/self/exe.
 int bind_program(const Program& program) {
-  if (int error = make_file(kProgram, {}); error != 0) return error;
-  if (::move_mount(program.fd, "", AT_FDCWD, at(kProgram).c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0 &&
-      ::mount(program.path.c_str(), at(kProgram).c_str(), nullptr, MS_BIND, nullptr) != 0) {
+  if (int error = make_file(kProgramPath, {}); error != 0) return error;
+  if (::move_mount(program.fd, "", AT_FDCWD, in_new_root(kProgramPath).c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0 &&
+      ::mount(program.path.c_str(), in_new_root(kProgramPath).c_str(), nullptr, MS_BIND, nullptr) != 0) {
     return errno;
   }
-  return seal(at(kProgram), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
+  return seal_mounts(in_new_root(kProgramPath), MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV);
 }
 
 int mount_folder(const HostFolder& folder) {
-  const std::string target = at(folder.place.c_str());
+  const std::string target = in_new_root(folder.mount_point.c_str());
   if (::mkdir(target.c_str(), 0755) != 0) return errno;
   return error_if(::move_mount(folder.fd, "", AT_FDCWD, target.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0);
 }
 
 int fill_root() {
   for (const char* path : kFolders) {
-    if (::mkdir(at(path).c_str(), 0755) != 0) return errno;
+    if (::mkdir(in_new_root(path).c_str(), 0755) != 0) return errno;
   }
   for (const char* path : kGrantFolders) {
-    if (::mkdir(at(path).c_str(), 0111) != 0) return errno;
+    if (::mkdir(in_new_root(path).c_str(), 0111) != 0) return errno;
   }
   for (const char* path : kSystemFolders) {
     if (int error = mirror(path); error != 0) return error;
@@ -287,23 +287,24 @@ int fill_root() {
     if (int error = mirror(path); error != 0) return error;
   }
   if (int error = copy_configuration_of_programs(); error != 0) return error;
-  for (const auto& file : kMadeFiles) {
+  for (const auto& file : kGeneratedFiles) {
     if (int error = make_file(file.path, file.text); error != 0) return error;
   }
   for (const auto& device : kDevices) {
     if (int error = bind_device(device); error != 0) return error;
   }
   for (const auto& link : kDeviceLinks) {
-    if (::symlink(link.target, at(link.path).c_str()) != 0) return errno;
+    if (::symlink(link.target, in_new_root(link.path).c_str()) != 0) return errno;
   }
   // A job may mount its own /proc only if an unmasked one is visible. This one shows the zygote's namespace.
-  return error_if(::mount("proc", at("/proc").c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0);
+  return error_if(::mount("proc", in_new_root("/proc").c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) !=
+                  0);
 }
 
 int build_root(const Program& program, const std::vector<HostFolder>& folders) {
   ::umask(0);  // use the given modes unchanged
   if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return errno;
-  if (::mount("root", kPlace, "tmpfs", MS_NOSUID | MS_NODEV, "size=8m,nr_inodes=1024,mode=755") != 0) return errno;
+  if (::mount("root", kNewRoot, "tmpfs", MS_NOSUID | MS_NODEV, "size=8m,nr_inodes=1024,mode=755") != 0) return errno;
   if (int error = bind_program(program); error != 0) return error;
   if (int error = fill_root(); error != 0) return error;
   for (const auto& folder : folders) {
@@ -313,7 +314,7 @@ int build_root(const Program& program, const std::vector<HostFolder>& folders) {
 }
 
 int enter_root() {
-  if (::chdir(kPlace) != 0) return errno;
+  if (::chdir(kNewRoot) != 0) return errno;
   // The old root is stacked onto the new one and detached from there, so it never has a path.
   if (::syscall(SYS_pivot_root, ".", ".") != 0) return errno;
   if (::umount2(".", MNT_DETACH) != 0) return errno;
@@ -328,7 +329,7 @@ int seal_root() {
 
 constexpr int kNamespaceFlags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS;
 
-struct ChildSide {
+struct ZygoteChild {
   const ZygoteStart& start;
   int program, control, err;
   const std::vector<HostFolder>& folders;
@@ -336,59 +337,59 @@ struct ChildSide {
 
 // The child is a copy of the launcher and has its descriptors: the launcher's end of the child's control socket, and
 // the agent's socket. If they stayed open, neither side could detect that the other end has closed.
-int close_launcher_files(ChildSide& side) {
-  std::vector<int> kept{STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, side.control, side.err};
-  if (side.program >= 0) kept.push_back(side.program);
-  for (const HostFolder& folder : side.folders) kept.push_back(folder.fd);
-  std::sort(kept.begin(), kept.end());
-  kept.push_back(INT_MAX);
-  for (std::size_t i = 1; i < kept.size(); ++i) {
-    const int first = kept[i - 1] + 1, last = kept[i] - 1;
+int close_launcher_files(ZygoteChild& child) {
+  std::vector<int> result{STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, child.control, child.err};
+  if (child.program >= 0) result.push_back(child.program);
+  for (const HostFolder& folder : child.folders) result.push_back(folder.fd);
+  std::sort(result.begin(), result.end());
+  result.push_back(INT_MAX);
+  for (std::size_t i = 1; i < result.size(); ++i) {
+    const int first = result[i - 1] + 1, last = result[i] - 1;
     if (first <= last && ::close_range(first, last, 0) != 0) return errno;
   }
   return 0;
 }
 
-int die_with_launcher(ChildSide&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
+int die_with_launcher(ZygoteChild&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0); }
 
 // Also proves that the launcher is alive: it may have died before PR_SET_PDEATHSIG was set.
-int wait_for_id_maps(ChildSide& side) {
+int wait_for_id_maps(ZygoteChild& child) {
   RawFrame frame;
   MapsWritten written;
-  if (receive_raw(side.control, frame) != ReceiveResult::frame || !decode(frame, written)) ::_exit(0);
+  if (receive_raw(child.control, frame) != ReceiveResult::frame || !decode(frame, written)) ::_exit(0);
   return 0;
 }
 
 // A change of user ids clears PR_SET_PDEATHSIG, and the launcher may have died since.
-int die_with_launcher_again(ChildSide& side) {
+int die_with_launcher_again(ZygoteChild& child) {
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
-  pollfd ended{side.control, 0, 0};
+  pollfd ended{child.control, 0, 0};
   if (::poll(&ended, 1, 0) == 1) ::_exit(0);
   return 0;
 }
 
-int become_namespace_root(ChildSide& side) {
-  if (side.start.ids.wide() && ::syscall(SYS_setgroups, 0, nullptr) != 0) return errno;
+int become_namespace_root(ZygoteChild& child) {
+  if (child.start.ids.is_wide() && ::syscall(SYS_setgroups, 0, nullptr) != 0) return errno;
   if (::syscall(SYS_setresgid, 0, 0, 0) != 0) return errno;
   return error_if(::syscall(SYS_setresuid, 0, 0, 0) != 0);
 }
 
 // The launcher ignores terminal signals, and ignored signals are inherited by exec.
-int own_session(ChildSide&) {
+int start_session(ZygoteChild&) {
   for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  sigset_t no_signals;
+  ::sigemptyset(&no_signals);
+  ::sigprocmask(SIG_SETMASK, &no_signals, nullptr);
   return error_if(::setsid() < 0);
 }
-int name_host(ChildSide&) { return error_if(::sethostname("mycojobs", 8) != 0); }
-int root(ChildSide& side) { return build_root({side.start.host.program, side.program}, side.folders); }
-int pivot(ChildSide&) { return enter_root(); }
-int seal(ChildSide&) { return seal_root(); }
+int set_host_name(ZygoteChild&) { return error_if(::sethostname("mycojobs", 8) != 0); }
+int create_root(ZygoteChild& child) { return build_root({child.start.host.program, child.program}, child.folders); }
+int pivot_to_root(ZygoteChild&) { return enter_root(); }
+int seal_mounts(ZygoteChild&) { return seal_root(); }
 
 // A further user namespace would give a job all capabilities inside it. Forbids this for the namespace and its
 // descendants, and verifies the effect, which must not depend on seccomp.
-int forbid_user_namespaces(ChildSide&) {
+int forbid_user_namespaces(ZygoteChild&) {
   {
     const Fd limit(::open("/proc/sys/user/max_user_namespaces", O_WRONLY | O_CLOEXEC));
     if (!limit || ::write(limit.get(), "0", 1) != 1) return errno;
@@ -397,37 +398,37 @@ int forbid_user_namespaces(ChildSide&) {
   return errno == ENOSPC || errno == EPERM || errno == EUSERS ? 0 : errno;
 }
 
-int arrange_descriptors(ChildSide& side) {
-  const int null = ::open("/dev/null", O_RDWR);
-  const int sources[] = {null, null, side.err, side.control};
-  int moved[4];
+int arrange_descriptors(ZygoteChild& child) {
+  const int null_fd = ::open("/dev/null", O_RDWR);
+  const int sources[] = {null_fd, null_fd, child.err, child.control};
+  int duplicates[4];
   for (int i = 0; i < 4; ++i) {
-    moved[i] = ::fcntl(sources[i], F_DUPFD, 16);
-    if (moved[i] < 0) return errno;
+    duplicates[i] = ::fcntl(sources[i], F_DUPFD, 16);
+    if (duplicates[i] < 0) return errno;
   }
   for (int i = 0; i < 4; ++i) {
-    if (::dup2(moved[i], i) < 0) return errno;
+    if (::dup2(duplicates[i], i) < 0) return errno;
   }
-  side.control = 3;
+  child.control = 3;
   return error_if(::close_range(4, ~0U, 0) != 0);
 }
 
-int run_program(ChildSide& side) {
-  const std::string& program = side.start.host.program;
+int run_program(ZygoteChild& child) {
+  const std::string& program = child.start.host.program;
   std::string name = program.substr(program.rfind('/') + 1);  // npos + 1 is 0
-  std::vector<std::string> arguments = side.start.host.arguments;
+  std::vector<std::string> arguments = child.start.host.arguments;
   std::vector<char*> argv{name.data()};
   for (auto& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   char* environment[] = {nullptr};
-  ::fcntl(side.control, F_SETFL, 0);
-  ::execve(kProgram, argv.data(), environment);
+  ::fcntl(child.control, F_SETFL, 0);
+  ::execve(kProgramPath, argv.data(), environment);
   return errno;
 }
 
 struct StartStep {
   const char* name;
-  int (*run)(ChildSide&);
+  int (*run)(ZygoteChild&);
 };
 constexpr StartStep kSteps[] = {
     {"zygote_files", close_launcher_files},
@@ -435,41 +436,41 @@ constexpr StartStep kSteps[] = {
     {"zygote_maps", wait_for_id_maps},
     {"zygote_ids", become_namespace_root},
     {"zygote_parent_again", die_with_launcher_again},
-    {"zygote_session", own_session},
-    {"zygote_hostname", name_host},
-    {"zygote_root", root},
-    {"zygote_pivot", pivot},
-    {"zygote_seal", seal},
+    {"zygote_session", start_session},
+    {"zygote_hostname", set_host_name},
+    {"zygote_root", create_root},
+    {"zygote_pivot", pivot_to_root},
+    {"zygote_seal", seal_mounts},
     {"zygote_userns_limit", forbid_user_namespaces},
     {"zygote_descriptors", arrange_descriptors},
     {"zygote_exec", run_program},
 };
 
-[[noreturn]] void run_child(ChildSide side) {
+[[noreturn]] void run_child(ZygoteChild child) {
   for (const StartStep& step : kSteps) {
-    if (left_out(side.start.leave_out, step.name)) continue;
-    int error = step.run(side);
-    if (side.start.fail_step == step.name) error = EIO;
+    if (is_disabled(child.start.disabled_steps, step.name)) continue;
+    int error = step.run(child);
+    if (child.start.fail_step == step.name) error = EIO;
     if (error == 0) continue;
-    send_message(side.control, SetupStepFailed{step.name, error});
+    send_message(child.control, SetupStepFailed{step.name, error});
     ::_exit(1);
   }
   ::_exit(1);
 }
 
 // Writes the id maps and sends the zygote's first messages. Returns 0 or an errno.
-int hand_over(const StartedZygote& zygote, const ZygoteStart& start) {
+int send_first_messages(const StartedZygote& zygote, const ZygoteStart& start) {
   int error = write_id_maps(zygote.pid, start.ids);
   if (start.fail_step == "zygote_write_maps") error = EIO;
   if (error == 0) error = send_message(zygote.control.get(), MapsWritten{});
   if (error != 0) return error;
-  std::vector<int> handed_down{start.filters};
-  if (start.alive >= 0) handed_down.push_back(start.alive);
-  return send_raw(zygote.control.get(), encode(Programs{start.fail_step, start.leave_out, start.rank}), handed_down);
+  std::vector<int> fds{start.filters};
+  if (start.alive >= 0) fds.push_back(start.alive);
+  return send_raw(zygote.control.get(), encode(Programs{start.fail_step, start.disabled_steps, start.rank}), fds);
 }
 
 // Kills the child. If the child has already failed, its failure is the reason.
-StartFailure end_failed(const StartedZygote& zygote, int error) {
+StartFailure kill_failed(const StartedZygote& zygote, int error) {
   ::kill(zygote.pid, SIGKILL);
   ::waitpid(zygote.pid, nullptr, 0);
   RawFrame frame;
@@ -488,26 +489,26 @@ tl::expected<StartedZygote, StartFailure> start_zygote(const ZygoteStart& start)
   const Fd program(::open_tree(AT_FDCWD, path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC));
   std::vector<HostFolder> folders;
   for (std::size_t i = 0; i < start.host.folders.size(); ++i)
-    folders.push_back({start.host.folders[i].place, start.folders.at(i).get()});
+    folders.push_back({start.host.folders[i].mount_point, start.folders.at(i).get()});
   int control[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) != 0) return failed("zygote_socket");
   StartedZygote zygote;
   zygote.control.reset(control[0]);
-  const Fd theirs(control[1]);
+  const Fd child_socket(control[1]);
   int err[2];
   if (::pipe2(err, O_CLOEXEC) != 0) return failed("zygote_socket");
   zygote.err.reset(err[0]);
-  const Fd their_err(err[1]);
+  const Fd child_err(err[1]);
   ::fcntl(zygote.control.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(zygote.err.get(), F_SETFL, O_NONBLOCK);
 
-  const int flags = kNamespaceFlags & ~(left_out(start.leave_out, "netns") ? CLONE_NEWNET : 0);
+  const int flags = kNamespaceFlags & ~(is_disabled(start.disabled_steps, "netns") ? CLONE_NEWNET : 0);
   const long pid = ::syscall(SYS_clone, flags | SIGCHLD, nullptr, nullptr, nullptr, nullptr);
   if (pid < 0) return failed("zygote_namespaces");
-  if (pid == 0) run_child({start, program.get(), theirs.get(), their_err.get(), folders});
+  if (pid == 0) run_child({start, program.get(), child_socket.get(), child_err.get(), folders});
   zygote.pid = static_cast<pid_t>(pid);
   zygote.pidfd.reset(::pidfd_open(zygote.pid, 0));
-  if (int error = hand_over(zygote, start); error != 0) return tl::unexpected(end_failed(zygote, error));
+  if (int error = send_first_messages(zygote, start); error != 0) return tl::unexpected(kill_failed(zygote, error));
   return zygote;
 }
 

@@ -21,7 +21,7 @@ struct ZygoteStart {
   int filters = -1;  // memfd from write_filters()
   int alive = -1;    // SandboxConfig::alive_fd
   std::string fail_step;
-  std::vector<std::string> leave_out;
+  std::vector<std::string> disabled_steps;
   int rank = 0;  // niceness of its jobs
 };
 

@@ -46,7 +46,7 @@ std::optional<SetupError> check_canary(const SandboxRun& canary, const ZygotesSe
 constexpr std::uint64_t kPausePerAttempt = 4;
 
 constexpr std::uint32_t kMaxUnansweredPrewarmed = 2;
-constexpr std::uint64_t kTendMs = 5000;
+constexpr std::uint64_t kMaintenanceIntervalMs = 5000;
 
 }  // namespace
 
@@ -54,7 +54,7 @@ Zygotes::Zygotes(EventLoop& loop, RunTable& runs, HostChildren& children, RunTab
     : loop_(loop),
       runs_(runs),
       warn_(std::move(warn)),
-      tried_(std::move(tried)),
+      on_canary_finished_(std::move(tried)),
       children_(children),
       granted_(loop, children_) {}
 
@@ -79,7 +79,7 @@ Zygotes::Zygote* Zygotes::find(std::uint64_t id) {
   return found == zygotes_.end() ? nullptr : found->second.get();
 }
 
-const ScriptHost* Zygotes::row_of(const Key& key) const {
+const ScriptHost* Zygotes::find_host(const Key& key) const {
   auto found = settings_.hosts.find(key);
   if (found == settings_.hosts.end()) found = settings_.hosts.find({key.first, 0});
   return found == settings_.hosts.end() ? nullptr : &found->second;
@@ -88,28 +88,28 @@ const ScriptHost* Zygotes::row_of(const Key& key) const {
 Zygotes::Zygote* Zygotes::start(const Key& key, std::optional<SetupError>& problem) {
   auto owned = std::make_unique<Zygote>();
   Zygote& zygote = *owned;
-  zygote.id = next_++;
+  zygote.id = next_id_++;
   zygote.key = key;
-  zygote.state = row_of(key)->folders.empty() ? State::starting : State::checking;
+  zygote.state = find_host(key)->folders.empty() ? State::starting : State::checking;
   zygote.started_boot_ms = boot_ms();
-  if (zygote.state == State::checking && !start_spare(zygote))
+  if (zygote.state == State::checking && !start_folder_child(zygote))
     problem = SetupError{"zygote_folder", errno, remedy_for_step("zygote_folder", errno)};
   else if (zygote.state == State::starting)
-    problem = begin(zygote);
+    problem = start_process(zygote);
   if (problem) return nullptr;
   if (key.first != kCanaryHost) zygote.pool = SandboxPool(settings_.prewarmed, settings_.memory_cgroup);
-  zygote.warm_up = loop_.at(boot_ms() + kWarmUpMs, [this, &zygote] {
-    fail(zygote, {"zygote_warm_up", ETIMEDOUT, words_of(zygote)});
+  zygote.warm_up = loop_.add_timer(boot_ms() + kWarmUpMs, [this, &zygote] {
+    fail(zygote, {"zygote_warm_up", ETIMEDOUT, failure_reason(zygote)});
   });
   zygotes_[zygote.id] = std::move(owned);
   return &zygote;
 }
 
 // Starts the process.
-std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
-  const ScriptHost host = choose_build(*row_of(zygote.key), zygote);
+std::optional<SetupError> Zygotes::start_process(Zygote& zygote) {
+  const ScriptHost host = choose_build(*find_host(zygote.key), zygote);
   auto started = start_zygote({host, zygote.folders, settings_.ids, settings_.filters, settings_.alive,
-                               settings_.fail_step, settings_.leave_out, settings_.rank});
+                               settings_.fail_step, settings_.disabled_steps, settings_.rank});
   zygote.folders.clear();
   if (!started)
     return SetupError{started.error().step, started.error().error,
@@ -122,80 +122,82 @@ std::optional<SetupError> Zygotes::begin(Zygote& zygote) {
   return {};
 }
 
-bool Zygotes::start_spare(Zygote& zygote) {
+bool Zygotes::start_folder_child(Zygote& zygote) {
   zygote.child = children_.start(
-      kFolderChildName, [row = row_of(zygote.key)](int socket) { watch_folders(*row, socket); },
+      kFolderChildName, [script_host = find_host(zygote.key)](int socket) { watch_folders(*script_host, socket); },
       [this, &zygote](HostChildren::Child, RawFrame* frame) { on_folders_opened(zygote, frame); });
   return zygote.child != 0;
 }
 
 // Handles a frame of the zygote's child, in the order of its steps; null: the child has ended.
 void Zygotes::on_folders_opened(Zygote& zygote, RawFrame* frame) {
-  const std::size_t all = row_of(zygote.key)->folders.size();
+  const std::size_t all = find_host(zygote.key)->folders.size();
   FolderOpened folder;
   Ready ready;
   RequestRefused refused;
-  LoadedFiles changed;
+  LoadedFiles change;
   if (frame == nullptr) {
     zygote.child = 0;
-    if (starts_up(zygote)) fail(zygote, {"zygote_folder", ESRCH, "the scanner of its folders has ended"});
-    if (zygote.outlived.empty()) zygote.outlived = "the watcher of its folders has ended, or a file";
+    if (is_starting(zygote)) fail(zygote, {"zygote_folder", ESRCH, "the scanner of its folders has ended"});
+    if (zygote.changed_in_folders.empty())
+      zygote.changed_in_folders = "the watcher of its folders has ended, or a file";
   } else if (zygote.problem) {
     return;
   } else if (decode(*frame, folder) && frame->fds.size() == 1 && zygote.state == State::checking) {
     zygote.folders.push_back(std::move(frame->fds[0]));
     if (zygote.folders.size() < all) return;
     zygote.state = State::starting;
-    if (auto problem = begin(zygote)) fail(zygote, *problem);
+    if (auto problem = start_process(zygote)) fail(zygote, *problem);
   } else if (decode(*frame, folder) && frame->fds.empty() && zygote.state == State::checking) {
     fail(zygote, {"zygote_folder", EMFILE, remedy_for_step("zygote_folder", EMFILE)});
   } else if (decode(*frame, ready) && zygote.state == State::starting) {
     start_canary(zygote);
   } else if (decode(*frame, refused)) {
     const bool before = zygote.state == State::checking;
-    fail(zygote, {before ? "zygote_folder" : "zygote_warm_up", before ? EINVAL : EPERM, refused.why});
-  } else if (decode(*frame, changed) && changed.files.size() == 1) {
-    zygote.outlived = changed.files[0];
+    fail(zygote, {before ? "zygote_folder" : "zygote_warm_up", before ? EINVAL : EPERM, refused.reason});
+  } else if (decode(*frame, change) && change.files.size() == 1) {
+    zygote.changed_in_folders = change.files[0];
   }
 }
 
 // Records the loaded files. Only the child may access files in folders.
-void Zygotes::loaded(Zygote& zygote, const std::vector<std::string>& files) {
-  const ScriptHost& row = *row_of(zygote.key);
-  return row.folders.empty() ? zygote.loaded.add(files, row) : send_to_child(zygote, LoadedFiles{files});
+void Zygotes::record_loaded_files(Zygote& zygote, const std::vector<std::string>& files) {
+  const ScriptHost& script_host = *find_host(zygote.key);
+  return script_host.folders.empty() ? zygote.loaded_files.add(files, script_host)
+                                     : send_to_child(zygote, LoadedFiles{files});
 }
 
 template <class Message>
 void Zygotes::send_to_child(Zygote& zygote, const Message& message) {
-  if (const int error = children_.send_message_to(zygote.child, message); error != 0)
+  if (const int error = children_.send_message(zygote.child, message); error != 0)
     fail(zygote, {"zygote_folder", error, "the watcher of its folders accepts no message"});
 }
 
 // Files of the system are trusted; files that an operator has configured for a context are checked first.
-void Zygotes::warmed_up(Zygote& zygote) {
-  const ScriptHost& row = *row_of(zygote.key);
-  if (!row.folders.empty()) return send_to_child(zygote, Ready{});
-  const std::string problem = row.context == 0 ? std::string() : zygote.loaded.trust_problem();
+void Zygotes::on_warmed_up(Zygote& zygote) {
+  const ScriptHost& script_host = *find_host(zygote.key);
+  if (!script_host.folders.empty()) return send_to_child(zygote, Ready{});
+  const std::string problem = script_host.context == 0 ? std::string() : zygote.loaded_files.trust_problem();
   if (problem.empty()) return start_canary(zygote);
   fail(zygote, {"zygote_warm_up", EPERM, "loaded files: " + problem});
 }
 
 // Evaluated for each zygote, since the system may have been updated.
-ScriptHost Zygotes::choose_build(const ScriptHost& row, Zygote& zygote) {
-  ScriptHost host = row;
-  Build build = installed_build(row.program);
+ScriptHost Zygotes::choose_build(const ScriptHost& script_host, Zygote& zygote) {
+  ScriptHost host = script_host;
+  Build build = installed_build(script_host.program);
   host.program = build.program;
-  zygote.loaded = LoadedFileSet();
-  loaded(zygote, build.files);
-  std::string& reported = other_builds_[row.program];
+  zygote.loaded_files = LoadedFileSet();
+  record_loaded_files(zygote, build.files);
+  std::string& reported = other_builds_[script_host.program];
   if (build.why_not != reported && !build.why_not.empty())
     warn_(fmt::format("{}: {}: {} runs instead, which uses more CPU; remedy: build or install mycojobs again",
-                      row.program, build.why_not, build.program));
+                      script_host.program, build.why_not, build.program));
   reported = std::move(build.why_not);
   return host;
 }
 
-bool Zygotes::starts_up(const Zygote& zygote) const {
+bool Zygotes::is_starting(const Zygote& zygote) const {
   return zygote.state == State::checking || zygote.state == State::starting || zygote.state == State::trying;
 }
 
@@ -212,7 +214,7 @@ Zygotes::Zygote* Zygotes::current_or_new(const Key& key, std::optional<SetupErro
 
 void Zygotes::warm(const std::string& host, ContextId context) {
   std::optional<SetupError> problem;
-  if (current_or_new({host, context}, problem) == nullptr) tried_(host, context, problem);
+  if (current_or_new({host, context}, problem) == nullptr) on_canary_finished_(host, context, problem);
 }
 
 void Zygotes::submit(SandboxRun& run) {
@@ -232,10 +234,10 @@ void Zygotes::feed(Zygote& zygote) {
   while (serves && !zygote.waiting.empty() && zygote.unanswered < kMaxUnanswered) {
     SandboxRun* run = runs_.find(zygote.waiting.front());
     zygote.waiting.pop_front();
-    if (run == nullptr || adopt(zygote, *run) || opens_folders(*run)) continue;
+    if (run == nullptr || adopt(zygote, *run) || open_folders(*run)) continue;
     if (!fork(zygote, *run)) continue;
     if (run->warm) {
-      discard(warm_.made(run->id, run->spec.warm, run->spec.context));
+      discard(warm_.add(run->id, run->spec.warm, run->spec.context));
     } else if (run->runs > 1) {
       zygote.pool.mark_in_use(run->id, run->spec);
     }
@@ -244,11 +246,11 @@ void Zygotes::feed(Zygote& zygote) {
 }
 
 // Returns false if the run needs no folders or has them. Otherwise opens them and submits the run again.
-bool Zygotes::opens_folders(SandboxRun& run) {
+bool Zygotes::open_folders(SandboxRun& run) {
   const Grants& grants = run.spec.grants;
   const std::size_t folders = grants.fs_read.size() + grants.fs_write.size();
   if (run.folders.size() == folders) return false;
-  granted_.open(run.spec, [this, id = run.id](Result<std::vector<Fd>> opened, bool host_short) {
+  granted_.open(run.spec, [this, id = run.id](Result<std::vector<Fd>> opened, bool host_lacks_resource) {
     SandboxRun* of = runs_.find(id);
     if (of == nullptr) return;
     if (opened) {
@@ -256,13 +258,13 @@ bool Zygotes::opens_folders(SandboxRun& run) {
       return submit(*of);
     }
     if (opened.error().code == Code::unavailable) {
-      if (host_short) {
+      if (host_lacks_resource) {
         set_not_started(*of, opened.error().message, {"grants", EMFILE, opened.error().message});
       } else {
         set_not_started(*of, opened.error().message);
       }
     } else {
-      decide_setup_error(*of, "grants", EINVAL, opened.error().message);
+      set_setup_error(*of, "grants", EINVAL, opened.error().message);
     }
     runs_.finish_run(*of);
   });
@@ -280,13 +282,13 @@ bool Zygotes::fork(Zygote& zygote, SandboxRun& run) {
 }
 
 void Zygotes::count_run(Zygote& zygote) {
-  if (++zygote.served == settings_.runs_each && zygote.state == State::serving) replace(zygote);
+  if (++zygote.run_count == settings_.max_runs && zygote.state == State::serving) replace(zygote);
 }
 
 // Limits the life of a zygote: its children share its hash seed and memory layout, which a job could learn.
 void Zygotes::replace(Zygote& zygote) {
   if (successors_.contains(zygote.key)) return;
-  zygote.served = 0;  // if the zygote continues, the next attempt is equally far away
+  zygote.run_count = 0;  // if the zygote continues, the next attempt is equally far away
   if (const auto failed = failed_.find(zygote.key); failed != failed_.end() && boot_ms() < failed->second.until_boot_ms)
     return;
   std::optional<SetupError> problem;
@@ -302,17 +304,18 @@ void Zygotes::read_control(Zygote& zygote) {
     RawFrame frame;
     const ReceiveResult received = receive_raw(zygote.process.control.get(), frame, MSG_DONTWAIT);
     if (received == ReceiveResult::nothing) break;
-    if (received != ReceiveResult::frame || !obey(zygote, frame)) {
+    if (received != ReceiveResult::frame || !handle_message(zygote, frame)) {
       loop_.unwatch(zygote.control_watch, zygote.process.control.get());
       if (!zygote.problem) read_err(zygote);
-      return fail(zygote, {"zygote_warm_up", received == ReceiveResult::closed ? ESRCH : EPROTO, words_of(zygote)});
+      return fail(zygote,
+                  {"zygote_warm_up", received == ReceiveResult::closed ? ESRCH : EPROTO, failure_reason(zygote)});
     }
   }
   feed(zygote);
 }
 
 // Returns false for an invalid message.
-bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
+bool Zygotes::handle_message(Zygote& zygote, RawFrame& frame) {
   LoadedFiles loaded;
   Ready ready;
   RequestRefused refused;
@@ -324,22 +327,22 @@ bool Zygotes::obey(Zygote& zygote, RawFrame& frame) {
     SandboxRun* run = runs_.find(forked.run);
     if (run == nullptr || run->zygote != zygote.id) return false;
     if (forked.error != 0) zygote.running.erase(forked.run);
-    return runs_.forked(*run, forked, frame.fds.empty() ? Fd() : std::move(frame.fds[0]), zygote.process.pid);
+    return runs_.on_forked(*run, forked, frame.fds.empty() ? Fd() : std::move(frame.fds[0]), zygote.process.pid);
   }
   if (decode(frame, reaped)) {
     SandboxRun* run = runs_.find(reaped.run);
-    return run == nullptr || run->zygote != zygote.id || runs_.reaped(*run, reaped);
+    return run == nullptr || run->zygote != zygote.id || runs_.on_reaped(*run, reaped);
   }
   if (decode(frame, loaded) && zygote.state == State::starting && !std::exchange(zygote.has_files, true)) {
-    this->loaded(zygote, loaded.files);
+    record_loaded_files(zygote, loaded.files);
     return true;
   }
   if (decode(frame, ready) && zygote.state == State::starting) {
-    warmed_up(zygote);
+    on_warmed_up(zygote);
     return true;
   }
   if (decode(frame, refused))
-    fail(zygote, {"zygote_warm_up", ENOEXEC, refused.why.substr(0, kMaxWords)});
+    fail(zygote, {"zygote_warm_up", ENOEXEC, refused.reason.substr(0, kMaxReasonBytes)});
   else if (decode(frame, step))
     fail(zygote, {step.step.substr(0, kMaxStepName), step.error, remedy_for_step(step.step, step.error)});
   else
@@ -354,42 +357,42 @@ void Zygotes::start_canary(Zygote& zygote) {
 
 void Zygotes::finish_canary(Zygote& zygote, SandboxRun& canary) {
   auto problem = check_canary(canary, settings_);
-  if (!settings_.leave_out.empty()) problem.reset();  // the sandbox need not hold
+  if (!settings_.disabled_steps.empty()) problem.reset();  // the sandbox need not hold
   zygote.reported = true;
   if (problem) {
     fail(zygote, *problem);
   } else {
     begin_serving(zygote);
   }
-  tried_(zygote.key.first, zygote.key.second, problem);
+  on_canary_finished_(zygote.key.first, zygote.key.second, problem);
 }
 
 void Zygotes::begin_serving(Zygote& zygote) {
   zygote.state = State::serving;
-  zygote.served = 0;
-  zygote.since_boot_ms = boot_ms();
+  zygote.run_count = 0;
+  zygote.serving_since_boot_ms = boot_ms();
   loop_.cancel(zygote.warm_up);
-  if (!zygote.last_words.empty()) report_words(zygote, std::exchange(zygote.last_words, {}));
+  if (!zygote.stderr_text.empty()) report_stderr(zygote, std::exchange(zygote.stderr_text, {}));
   const auto successor = successors_.find(zygote.key);
   if (successor == successors_.end() || successor->second != zygote.id) return;  // the caller calls feed()
-  Zygote* old = find(current_[zygote.key]);
+  Zygote* previous = find(current_[zygote.key]);
   current_[zygote.key] = zygote.id;
   successors_.erase(successor);
-  if (old == nullptr) return;
-  old->state = State::retired;
-  discard(old->pool.clear());
-  discard_warm(*old);
-  if (old->running.empty() && old->waiting.empty()) fail(*old, {});
+  if (previous == nullptr) return;
+  previous->state = State::retired;
+  discard(previous->pool.clear());
+  discard_warm(*previous);
+  if (previous->running.empty() && previous->waiting.empty()) fail(*previous, {});
 }
 
-void Zygotes::run_ended_in(SandboxRun& run) {
-  warm_.gone(run.id);
+void Zygotes::on_run_ended(SandboxRun& run) {
+  warm_.remove_process(run.id);
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr) return;
   zygote->running.erase(run.id);
   std::erase(zygote->waiting, run.id);
   if (run.idle) {
-    idle_ended(*zygote, run);
+    on_idle_ended(*zygote, run);
   } else {
     zygote->pool.on_in_use_ended(run.id);
   }
@@ -398,15 +401,15 @@ void Zygotes::run_ended_in(SandboxRun& run) {
 }
 
 // Returns the reason why the zygote did not start, as far as its stderr output gives one.
-std::string Zygotes::words_of(const Zygote& zygote) const {
+std::string Zygotes::failure_reason(const Zygote& zygote) const {
   if (zygote.state == State::checking)
     return "its folders have not been scanned: does their disk or network mount hang?";
-  if (const auto end = zygote.last_words.find_last_not_of(' '); end != std::string::npos)
-    return zygote.last_words.substr(0, end + 1);
-  const ScriptHost* row = row_of(zygote.key);
-  std::string command = row->program.substr(row->program.rfind('/') + 1);
-  for (const auto& argument : row->arguments) command += ' ' + argument;
-  return command.substr(0, kMaxWords) + ": did not start and reported no reason";
+  if (const auto end = zygote.stderr_text.find_last_not_of(' '); end != std::string::npos)
+    return zygote.stderr_text.substr(0, end + 1);
+  const ScriptHost* script_host = find_host(zygote.key);
+  std::string command = script_host->program.substr(script_host->program.rfind('/') + 1);
+  for (const auto& argument : script_host->arguments) command += ' ' + argument;
+  return command.substr(0, kMaxReasonBytes) + ": did not start and reported no reason";
 }
 
 // stderr output of a host is for the operator: the reason of a failed start, or a log line once it serves.
@@ -415,19 +418,19 @@ void Zygotes::read_err(Zygote& zygote) {
   const ssize_t size = ::read(zygote.process.err.get(), text, sizeof text);
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (size <= 0) return loop_.unwatch(zygote.err_watch, zygote.process.err.get());
-  std::string words(text, static_cast<std::size_t>(size));
+  std::string output(text, static_cast<std::size_t>(size));
   std::replace_if(
-      words.begin(), words.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
-  if (starts_up(zygote)) {
-    zygote.last_words = (zygote.last_words + words).substr(0, kMaxWords);
+      output.begin(), output.end(), [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  if (is_starting(zygote)) {
+    zygote.stderr_text = (zygote.stderr_text + output).substr(0, kMaxReasonBytes);
   } else {
-    report_words(zygote, std::move(words));
+    report_stderr(zygote, std::move(output));
   }
 }
 
-void Zygotes::report_words(Zygote& zygote, std::string words) {
-  warn_(fmt::format("zygote {} of context {}: {}", zygote.key.first, zygote.key.second, words));
-  zygote.last_words = std::move(words);
+void Zygotes::report_stderr(Zygote& zygote, std::string output) {
+  warn_(fmt::format("zygote {} of context {}: {}", zygote.key.first, zygote.key.second, output));
+  zygote.stderr_text = std::move(output);
 }
 
 void Zygotes::retire(const std::string& host) {
@@ -443,7 +446,7 @@ void Zygotes::fail(Zygote& zygote, SetupError why) {
   if (zygote.process.pid > 0) {
     ::kill(zygote.process.pid, SIGKILL);
   } else {
-    loop_.at(boot_ms(), [this, id = zygote.id] {
+    loop_.add_timer(boot_ms(), [this, id = zygote.id] {
       Zygote* failed = find(id);
       if (failed == nullptr) return;
       if (failed->process.pid > 0) return fail(*failed, {});  // the process was just being started
@@ -467,7 +470,7 @@ void Zygotes::fail_silent(const SandboxRun& run) {
 
 void Zygotes::reap(Zygote& zygote) {
   if (zygote.control_watch != 0) read_control(zygote);  // messages sent before it died
-  fail(zygote, {"zygote_warm_up", ESRCH, words_of(zygote)});
+  fail(zygote, {"zygote_warm_up", ESRCH, failure_reason(zygote)});
   int status = 0;
   ::waitpid(zygote.process.pid, &status, 0);
   // Killed by another process: it ended before this launcher had a reason to kill it, and not by exit.
@@ -475,18 +478,19 @@ void Zygotes::reap(Zygote& zygote) {
 }
 
 void Zygotes::reap_zygote(Zygote& zygote, bool killed) {
-  children_.forget(zygote.child);
+  children_.kill_silently(zygote.child);
   loop_.unwatch(zygote.control_watch, zygote.process.control.get());
   loop_.unwatch(zygote.err_watch, zygote.process.err.get());
   loop_.unwatch(zygote.end_watch, zygote.process.pidfd.get());
   auto owned = std::move(zygotes_.extract(zygote.id).mapped());
-  const bool never_served = starts_up(*owned);
+  const bool never_served = is_starting(*owned);
   if (never_served && !killed) {
     const std::uint64_t now = boot_ms();
     failed_[owned->key] = {*owned->problem, now + kPausePerAttempt * (now - owned->started_boot_ms)};
   }
-  if (never_served && !owned->reported) tried_(owned->key.first, owned->key.second, owned->problem);
-  if (const auto old = current_.find(owned->key); never_served && old != current_.end()) find(old->second)->served = 0;
+  if (never_served && !owned->reported) on_canary_finished_(owned->key.first, owned->key.second, owned->problem);
+  if (const auto previous = current_.find(owned->key); never_served && previous != current_.end())
+    find(previous->second)->run_count = 0;
   for (std::uint64_t id : owned->running) {
     if (SandboxRun* run = runs_.find(id); run != nullptr) runs_.finish_run(*run);
   }
@@ -509,7 +513,7 @@ void Zygotes::reap_zygote(Zygote& zygote, bool killed) {
 // one sandbox, they cannot be set in the others, which are kept for other runs.
 bool Zygotes::adopt(Zygote& zygote, SandboxRun& run) {
   if (run.spec.warm.runs > 0) return adopt_warm(run);
-  while (const auto id = zygote.pool.take(run.spec)) {
+  while (const auto id = zygote.pool.acquire(run.spec)) {
     SandboxRun* idle = runs_.find(*id);
     if (idle == nullptr) continue;
     if (runs_.adopt(*idle, run)) {
@@ -517,7 +521,7 @@ bool Zygotes::adopt(Zygote& zygote, SandboxRun& run) {
       count_run(zygote);
       return true;
     }
-    if (idle->kill_wanted) return false;
+    if (idle->kill_requested) return false;
   }
   return false;
 }
@@ -525,13 +529,13 @@ bool Zygotes::adopt(Zygote& zygote, SandboxRun& run) {
 // Skips processes that died while idle. The key implies context and host; the comparison is a second check against
 // equal keys.
 bool Zygotes::adopt_warm(SandboxRun& run) {
-  discard(warm_.renewed(run.spec.warm));
-  while (const auto id = warm_.take(run.spec.warm)) {
+  discard(warm_.discard_outdated(run.spec.warm));
+  while (const auto id = warm_.acquire(run.spec.warm)) {
     SandboxRun* resting = runs_.find(*id);
     if (resting == nullptr) continue;
-    const RunSpec& its = resting->spec;
-    if (its.context != run.spec.context || its.host != run.spec.host || its.grants != run.spec.grants ||
-        !has_network_(*resting)) {
+    const RunSpec& resting_spec = resting->spec;
+    if (resting_spec.context != run.spec.context || resting_spec.host != run.spec.host ||
+        resting_spec.grants != run.spec.grants || !has_network_(*resting)) {
       runs_.discard(*resting);
     } else if (runs_.adopt(*resting, run)) {
       return true;
@@ -540,7 +544,7 @@ bool Zygotes::adopt_warm(SandboxRun& run) {
   return false;
 }
 
-bool Zygotes::staying(const SandboxRun& run) {
+bool Zygotes::can_keep_process(const SandboxRun& run) {
   const Zygote* zygote = find(run.zygote);
   return zygote != nullptr && !zygote->problem && zygote->state == State::serving && has_network_(run) &&
          warm_.can_rest(run.id);
@@ -548,15 +552,15 @@ bool Zygotes::staying(const SandboxRun& run) {
 
 void Zygotes::end_expired() {
   discard(warm_.expired(boot_ms()));
-  loop_.cancel(expiring_);
-  if (const auto next = warm_.next_expiry()) expiring_ = loop_.at(*next, [this] { end_expired(); });
+  loop_.cancel(expiry_timer_);
+  if (const auto next = warm_.next_expiry()) expiry_timer_ = loop_.add_timer(*next, [this] { end_expired(); });
 }
 
 // Discards idle warm processes of a zygote that must not serve any more. Active processes end with their run.
 void Zygotes::discard_warm(const Zygote& zygote) {
   for (const std::uint64_t id : zygote.running) {
     if (SandboxRun* run = runs_.find(id); run != nullptr && run->warm && run->idle) {
-      warm_.gone(id);
+      warm_.remove_process(id);
       runs_.discard(*run);
     }
   }
@@ -565,22 +569,22 @@ void Zygotes::discard_warm(const Zygote& zygote) {
 // Waiting runs are served first, and only few sandboxes are prewarmed at a time, so that new runs are not delayed.
 void Zygotes::refill(Zygote& zygote) {
   while (!zygote.problem && zygote.state == State::serving && zygote.waiting.empty() &&
-         zygote.unanswered < kMaxUnansweredPrewarmed && zygote.pool.wanted() > 0 && runs_.may_prewarm()) {
+         zygote.unanswered < kMaxUnansweredPrewarmed && zygote.pool.missing_count() > 0 && runs_.can_prewarm()) {
     SandboxRun& prewarmed = runs_.add_prewarmed(zygote.pool.shape());
-    zygote.pool.forming(prewarmed.id);
+    zygote.pool.add_forming(prewarmed.id);
     if (!fork(zygote, prewarmed)) return;
   }
 }
 
-void Zygotes::confined(SandboxRun& run) {
+void Zygotes::on_confined(SandboxRun& run) {
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr || !run.idle) return;
-  zygote->pool.ready(run.id);
+  zygote->pool.mark_ready(run.id);
   refill(*zygote);
 }
 
 // Waiting runs are started by the caller, which handles a message of the zygote or the sandbox.
-bool Zygotes::turned(SandboxRun& run) {
+bool Zygotes::on_idle(SandboxRun& run) {
   Zygote* zygote = find(run.zygote);
   if (zygote == nullptr || zygote->problem || zygote->state != State::serving) return false;
   if (run.warm ? !warm_.return_process(run.id, boot_ms()) : !zygote->pool.return_sandbox(run.id, run.spec))
@@ -591,15 +595,15 @@ bool Zygotes::turned(SandboxRun& run) {
 }
 
 void Zygotes::maintain() {
-  tending_ = loop_.at(boot_ms() + kTendMs, [this] { maintain(); });
+  maintenance_timer_ = loop_.add_timer(boot_ms() + kMaintenanceIntervalMs, [this] { maintain(); });
   for (const auto& [id, zygote] : zygotes_) {
-    discard(zygote->pool.adjust_size());
-    const bool old = zygote->since_boot_ms != 0 && settings_.age_each_ms != 0 &&
-                     boot_ms() - zygote->since_boot_ms > settings_.age_each_ms;
+    discard(zygote->pool.shrink_to_need());
+    const bool is_old = zygote->serving_since_boot_ms != 0 && settings_.max_age_ms != 0 &&
+                        boot_ms() - zygote->serving_since_boot_ms > settings_.max_age_ms;
     if (zygote->state == State::serving && is_outdated(*zygote)) {
       replace(*zygote);
-    } else if (old && zygote->served > 0 && zygote->state == State::serving) {
-      zygote->since_boot_ms = boot_ms();
+    } else if (is_old && zygote->run_count > 0 && zygote->state == State::serving) {
+      zygote->serving_since_boot_ms = boot_ms();
       replace(*zygote);
     }
   }
@@ -610,7 +614,7 @@ void Zygotes::report_prewarmed_count() {
   SandboxCounts now;
   for (const auto& [id, zygote] : zygotes_) {
     if (zygote->state == State::serving) ++now.zygotes;
-    zygote->pool.count(now);
+    zygote->pool.add_counts(now);
   }
   if (on_prewarmed_count_ && now != reported_) on_prewarmed_count_(now);
   reported_ = now;
@@ -618,18 +622,19 @@ void Zygotes::report_prewarmed_count() {
 
 // True if a loaded file has changed: jobs would run code that is no longer installed.
 bool Zygotes::is_outdated(Zygote& zygote) {
-  std::string changed = row_of(zygote.key)->folders.empty() ? zygote.loaded.changed() : zygote.outlived;
-  if (changed.empty()) return false;
-  if (changed != zygote.changed)
+  std::string changed_file =
+      find_host(zygote.key)->folders.empty() ? zygote.loaded_files.changed_file() : zygote.changed_in_folders;
+  if (changed_file.empty()) return false;
+  if (changed_file != zygote.reported_change)
     warn_(fmt::format("zygote {} of context {}: {} has changed since it was loaded: it is replaced", zygote.key.first,
-                      zygote.key.second, changed));
-  zygote.changed = std::move(changed);
+                      zygote.key.second, changed_file));
+  zygote.reported_change = std::move(changed_file);
   return true;
 }
 
 // A prewarmed sandbox that cannot be set up, or dies (for example of its limits), is not needed. Since the next would
 // fail too, prewarming of this shape stops; an actual run reports the reason.
-void Zygotes::idle_ended(Zygote& zygote, const SandboxRun& run) {
+void Zygotes::on_idle_ended(Zygote& zygote, const SandboxRun& run) {
   zygote.pool.on_ended(run.id);
   if (!zygote.pool.has_failed_permanently()) return;
   warn_(fmt::format("zygote {}: no more sandboxes like this are prewarmed: {}", zygote.key.first, run.outcome.reason));

@@ -37,10 +37,10 @@ struct ZygotesSettings {
   std::map<std::pair<std::string, ContextId>, ScriptHost> hosts;  // by name and context
   IdRange ids;
   int filters = -1, alive = -1;
-  std::uint32_t runs_each = 0, age_each_ms = 0, prewarmed = 0, warm_processes = 0;
+  std::uint32_t max_runs = 0, max_age_ms = 0, prewarmed = 0, warm_processes = 0;
   bool landlock_may_miss = false, memory_cgroup = false;
   std::string fail_step;
-  std::vector<std::string> leave_out;
+  std::vector<std::string> disabled_steps;
   int rank = 0;  // niceness of jobs
 };
 
@@ -53,22 +53,24 @@ class Zygotes {
 
   Zygotes(EventLoop&, RunTable&, HostChildren&, RunTable::Warn, CanaryFinished);
   // Called every few seconds if the counts have changed.
-  void on_prewarmed_count(std::function<void(const SandboxCounts&)> kept) { on_prewarmed_count_ = std::move(kept); }
+  void on_prewarmed_count(std::function<void(const SandboxCounts&)> handler) {
+    on_prewarmed_count_ = std::move(handler);
+  }
   // Returns true if the network of a run still works. A warm process without its network is not reused.
   void on_network(std::function<bool(const SandboxRun&)> has_network) { has_network_ = std::move(has_network); }
   ~Zygotes();  // kills all zygotes and waits for their end
   void configure(ZygotesSettings);
-  bool knows(const std::string& host, ContextId context) const { return row_of({host, context}) != nullptr; }
+  bool has_host(const std::string& host, ContextId context) const { return find_host({host, context}) != nullptr; }
 
   void warm(const std::string& host, ContextId context);
   void submit(SandboxRun&);        // forks the run now, or when its zygote is ready
-  void run_ended_in(SandboxRun&);  // for RunTable::on_ended()
-  void confined(SandboxRun&);
-  bool turned(SandboxRun&);             // for RunTable::on_turned()
-  bool staying(const SandboxRun&);      // for RunTable::on_staying()
-  void fail_silent(const SandboxRun&);  // the run's zygote does not answer
+  void on_run_ended(SandboxRun&);  // for RunTable::on_ended()
+  void on_confined(SandboxRun&);
+  bool on_idle(SandboxRun&);                 // for RunTable::on_idle()
+  bool can_keep_process(const SandboxRun&);  // for RunTable::on_keep_process()
+  void fail_silent(const SandboxRun&);       // the run's zygote does not answer
   void retire(const std::string& host);
-  void forget_warm(const std::string& key) { discard(warm_.forget(key)); }
+  void retire_warm_key(const std::string& key) { discard(warm_.retire_key(key)); }
 
  private:
   using Key = std::pair<std::string, ContextId>;
@@ -80,37 +82,37 @@ class Zygotes {
     EventLoop::Watch control_watch = 0, err_watch = 0, end_watch = 0;
     EventLoop::Timer warm_up;
     std::uint64_t started_boot_ms = 0;
-    bool reported = false;                     // the result of its canary job was reported
-    std::uint32_t served = 0, unanswered = 0;  // total runs; forks without a reply
-    std::uint64_t since_boot_ms = 0;           // start of serving
+    bool reported = false;                        // the result of its canary job was reported
+    std::uint32_t run_count = 0, unanswered = 0;  // total runs; forks without a reply
+    std::uint64_t serving_since_boot_ms = 0;      // start of serving
     SandboxPool pool;
     std::unordered_set<std::uint64_t> running;
     std::deque<std::uint64_t> waiting;
     std::optional<SetupError> problem;
-    std::string last_words;  // stderr output; complete until the zygote serves
-    bool has_files = false;  // LoadedFiles was received
-    LoadedFileSet loaded;    // hosts without folders only; otherwise the child has the list
+    std::string stderr_text;     // stderr output; complete until the zygote serves
+    bool has_files = false;      // LoadedFiles was received
+    LoadedFileSet loaded_files;  // hosts without folders only; otherwise the child has the list
     HostChildren::Child child = 0;
-    std::vector<Fd> folders;  // opened folders, until the zygote is started
-    std::string outlived;     // the changed file that the child reported
-    std::string changed;      // the changed file that was reported last
+    std::vector<Fd> folders;         // opened folders, until the zygote is started
+    std::string changed_in_folders;  // the changed file that the child reported
+    std::string reported_change;     // the changed file that was reported last
   };
 
-  const ScriptHost* row_of(const Key&) const;  // the context's row, or the general row; null: none
+  const ScriptHost* find_host(const Key&) const;  // the context's row, or the general row; null: none
   Zygote* current_or_new(const Key&, std::optional<SetupError>& problem);
   Zygote* start(const Key&, std::optional<SetupError>& problem);
-  std::optional<SetupError> begin(Zygote&);
-  bool start_spare(Zygote&);
+  std::optional<SetupError> start_process(Zygote&);
+  bool start_folder_child(Zygote&);
   void on_folders_opened(Zygote&, RawFrame*);
-  void loaded(Zygote&, const std::vector<std::string>& files);
+  void record_loaded_files(Zygote&, const std::vector<std::string>& files);
   template <class Message>
   void send_to_child(Zygote&, const Message&);
-  void warmed_up(Zygote&);
+  void on_warmed_up(Zygote&);
   ScriptHost choose_build(const ScriptHost&, Zygote&);
-  bool starts_up(const Zygote&) const;
+  bool is_starting(const Zygote&) const;
   Zygote* find(std::uint64_t id);
   void feed(Zygote&);
-  bool opens_folders(SandboxRun&);
+  bool open_folders(SandboxRun&);
   bool adopt(Zygote&, SandboxRun&);
   bool adopt_warm(SandboxRun&);
   void end_expired();
@@ -118,17 +120,17 @@ class Zygotes {
   bool fork(Zygote&, SandboxRun&);
   void count_run(Zygote&);
   void refill(Zygote&);
-  void idle_ended(Zygote&, const SandboxRun&);
+  void on_idle_ended(Zygote&, const SandboxRun&);
   void discard(const std::vector<std::uint64_t>& idle);
   void maintain();
   void report_prewarmed_count();
   void replace(Zygote&);
   bool is_outdated(Zygote&);
   void read_control(Zygote&);
-  bool obey(Zygote&, RawFrame&);
+  bool handle_message(Zygote&, RawFrame&);
   void read_err(Zygote&);
-  void report_words(Zygote&, std::string words);
-  std::string words_of(const Zygote&) const;
+  void report_stderr(Zygote&, std::string text);
+  std::string failure_reason(const Zygote&) const;
   void start_canary(Zygote&);
   void finish_canary(Zygote&, SandboxRun& canary);
   void begin_serving(Zygote&);
@@ -139,12 +141,12 @@ class Zygotes {
   EventLoop& loop_;
   RunTable& runs_;
   RunTable::Warn warn_;
-  CanaryFinished tried_;
+  CanaryFinished on_canary_finished_;
   std::function<void(const SandboxCounts&)> on_prewarmed_count_;
   std::function<bool(const SandboxRun&)> has_network_ = [](const SandboxRun&) { return true; };
   SandboxCounts reported_;
   ZygotesSettings settings_;
-  static constexpr std::size_t kMaxWords = 2048;  // limit of the reason, which each waiting run's end contains
+  static constexpr std::size_t kMaxReasonBytes = 2048;  // limit of the reason, which each waiting run's end contains
   struct FailedStart {
     SetupError problem;
     std::uint64_t until_boot_ms = 0;  // no further attempt before this time
@@ -157,9 +159,9 @@ class Zygotes {
   std::map<std::string, std::string> other_builds_;  // by program: why another build of it runs, as reported
   std::map<Key, std::uint64_t> current_;             // zygotes that take new runs
   std::map<Key, std::uint64_t> successors_;          // zygotes that will become current
-  std::uint64_t next_ = 1;
+  std::uint64_t next_id_ = 1;
   WarmTable warm_;
-  EventLoop::Timer tending_, expiring_;
+  EventLoop::Timer maintenance_timer_, expiry_timer_;
 };
 
 }  // namespace mycojobs::sandbox

@@ -47,7 +47,7 @@ Result<void> add(const Filter& filter, std::uint32_t action, const char* name,
   return {};
 }
 
-std::uint32_t action_of(const ArgumentRule& rule) {
+std::uint32_t to_seccomp_action(const ArgumentRule& rule) {
   switch (rule.answer) {
     case SyscallAction::allow:
       return SCMP_ACT_ALLOW;
@@ -59,8 +59,8 @@ std::uint32_t action_of(const ArgumentRule& rule) {
   return SCMP_ACT_ERRNO(static_cast<std::uint32_t>(rule.error));
 }
 
-Result<Filter> new_filter(std::uint32_t otherwise = SCMP_ACT_ERRNO(EPERM)) {
-  Filter filter(seccomp_init(otherwise), &seccomp_release);
+Result<Filter> create_filter(std::uint32_t default_action = SCMP_ACT_ERRNO(EPERM)) {
+  Filter filter(seccomp_init(default_action), &seccomp_release);
   if (!filter) return fail(Code::unsupported, "seccomp: libseccomp cannot start a filter");
   // A foreign architecture has other numbers, so the rules would be meaningless.
   if (int code = seccomp_attr_set(filter.get(), SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS); code != 0) {
@@ -72,7 +72,7 @@ Result<Filter> new_filter(std::uint32_t otherwise = SCMP_ACT_ERRNO(EPERM)) {
   return filter;
 }
 
-int newest_known_call() {
+int find_newest_call() {
   int newest = 0;
   for (int number = 0; number < 2000; ++number) {
     if (char* name = seccomp_syscall_resolve_num_arch(SCMP_ARCH_NATIVE, number); name != nullptr) {
@@ -87,9 +87,9 @@ int newest_known_call() {
 // kernel without it, or libc does not fall back. As in runc, a few instructions are prepended: numbers above the newest
 // known call (and below those of x32, which the main part kills) fail with ENOSYS.
 constexpr std::uint32_t kX32Bit = 0x40000000;
-void answer_newer_calls(std::vector<sock_filter>& program) {
-  const auto newest = static_cast<std::uint32_t>(newest_known_call());
-  const sock_filter front[] = {
+void refuse_newer_calls(std::vector<sock_filter>& program) {
+  const auto newest = static_cast<std::uint32_t>(find_newest_call());
+  const sock_filter prefix[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, seccomp_arch_native(), 0, 4),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -97,10 +97,10 @@ void answer_newer_calls(std::vector<sock_filter>& program) {
       BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, newest, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
   };
-  program.insert(program.begin(), std::begin(front), std::end(front));
+  program.insert(program.begin(), std::begin(prefix), std::end(prefix));
 }
 
-Result<std::vector<sock_filter>> exported(const Filter& filter) {
+Result<std::vector<sock_filter>> export_program(const Filter& filter) {
   const Fd file(::memfd_create("filter", MFD_CLOEXEC));
   if (!file) return fail(Code::io, "seccomp: memfd_create: " + errno_text(errno));
   if (int code = seccomp_export_bpf(filter.get(), file.get()); code != 0) {
@@ -115,9 +115,9 @@ Result<std::vector<sock_filter>> exported(const Filter& filter) {
   return program;
 }
 
-Result<std::vector<sock_filter>> program_of(const Filter& filter) {
-  MJ_TRY(program, exported(filter));
-  answer_newer_calls(program);
+Result<std::vector<sock_filter>> build_program(const Filter& filter) {
+  MJ_TRY(program, export_program(filter));
+  refuse_newer_calls(program);
   if (program.size() > BPF_MAXINSNS) return fail(Code::unsupported, "seccomp: the program is too long for the kernel");
   return program;
 }
@@ -126,16 +126,16 @@ Result<std::vector<sock_filter>> program_of(const Filter& filter) {
 // hypervisor).
 constexpr int kConfinedFamilies[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK, AF_PACKET};
 
-Result<void> check_added(const std::string& name) {
+Result<void> check_extra_call(const std::string& name) {
   const int number = seccomp_syscall_resolve_name(name.c_str());
   if (number == __NR_SCMP_ERROR) return fail(Code::invalid, "syscalls.add: unknown system call " + name);
-  if (const std::string_view why = never_granted_reason(name); !why.empty())
-    return fail(Code::invalid, "syscalls.add: " + name + ' ' + std::string(why));
+  if (const std::string_view reason = never_granted_reason(name); !reason.empty())
+    return fail(Code::invalid, "syscalls.add: " + name + ' ' + std::string(reason));
   return {};
 }
 
-bool is_added(const FilterRequest& request, const char* name) {
-  return std::find(request.added.begin(), request.added.end(), name) != request.added.end();
+bool is_extra_call(const FilterRequest& request, const char* name) {
+  return std::find(request.extra_calls.begin(), request.extra_calls.end(), name) != request.extra_calls.end();
 }
 
 Result<void> add_socket(const Filter& filter, bool learn) {
@@ -152,20 +152,21 @@ Result<void> add_socket(const Filter& filter, bool learn) {
 // Calls that the launcher counts (reported_calls.h), and record locks that need no counting. Runs with `learn` may use
 // all of them.
 Result<void> add_counted(const Filter& filter, const FilterRequest& request) {
-  const auto unless_learning = [&](std::uint32_t action) { return request.learn ? SCMP_ACT_ALLOW : action; };
-  if (request.sockets && !is_added(request, "listen"))
-    MJ_CHECK(add(filter, unless_learning(SCMP_ACT_NOTIFY), "listen", {}));
-  if (is_added(request, "fcntl")) return {};
+  const auto allow_if_learning = [&](std::uint32_t action) { return request.learn ? SCMP_ACT_ALLOW : action; };
+  if (request.sockets && !is_extra_call(request, "listen"))
+    MJ_CHECK(add(filter, allow_if_learning(SCMP_ACT_NOTIFY), "listen", {}));
+  if (is_extra_call(request, "fcntl")) return {};
   // A process never conflicts with its own record locks. If no other process can reach its files, a lock has no effect
   // except for kernel memory, so the call pretends success.
-  const bool met = request.exec || request.shared_files;
-  const std::uint32_t record = met ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO(0);
+  const bool can_conflict = request.exec || request.shared_files;
+  const std::uint32_t lock_action = can_conflict ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO(0);
   for (const int command : {F_SETLK, F_SETLKW})
-    MJ_CHECK(add(filter, unless_learning(record), "fcntl", {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
+    MJ_CHECK(
+        add(filter, allow_if_learning(lock_action), "fcntl", {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
   // Locks of open file descriptions do conflict within a process, and their owner is unknown: fail as on kernels before
   // 3.15.
   for (const int command : {F_OFD_SETLK, F_OFD_SETLKW})
-    MJ_CHECK(add(filter, unless_learning(SCMP_ACT_ERRNO(EINVAL)), "fcntl",
+    MJ_CHECK(add(filter, allow_if_learning(SCMP_ACT_ERRNO(EINVAL)), "fcntl",
                  {{1, 0xffffffff, static_cast<std::uint64_t>(command)}}));
   return {};
 }
@@ -182,12 +183,12 @@ constexpr IdCall kIdCalls[] = {{"setuid", 1},   {"setgid", 1},    {"setreuid", 2
 // kernel does not see these calls. A rule has no "or", so each combination is a rule.
 Result<void> add_unchanged_ids(const Filter& filter, const FilterRequest& request) {
   for (const IdCall& call : kIdCalls) {
-    if (is_added(request, call.name)) continue;
+    if (is_extra_call(request, call.name)) continue;
     const unsigned combinations = call.arguments == 1 ? 1 : 1U << call.arguments;  // setuid(-1) is an error
-    for (unsigned kept = 0; kept < combinations; ++kept) {
+    for (unsigned unchanged_mask = 0; unchanged_mask < combinations; ++unchanged_mask) {
       ArgumentTest tests[3];
       for (unsigned i = 0; i < call.arguments; ++i)
-        tests[i] = {i, 0xffffffff, (kept >> i & 1) != 0 ? 0xffffffff : std::uint64_t{kOwnIdPlaceholder}};
+        tests[i] = {i, 0xffffffff, (unchanged_mask >> i & 1) != 0 ? 0xffffffff : std::uint64_t{kOwnIdPlaceholder}};
       MJ_CHECK(add(filter, SCMP_ACT_ERRNO(0), call.name, {tests[0], tests[1], tests[2]}));
     }
   }
@@ -199,37 +200,38 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   const auto calls = [&](std::uint32_t action, std::span<const char* const> names) -> Result<void> {
     for (const char* name : names) {
       const bool notified = request.learn && (action != SCMP_ACT_ALLOW || file_open_call(name) != nullptr);
-      if (!is_added(request, name) && !notified) MJ_CHECK(add(filter, action, name, {}));
+      if (!is_extra_call(request, name) && !notified) MJ_CHECK(add(filter, action, name, {}));
     }
     return {};
   };
   // Runs with `learn` keep refusals that depend on arguments: programs have a fallback, so no grant is missing.
-  const auto is_noted = [&](const ArgumentRule& rule) {
+  const auto is_notified = [&](const ArgumentRule& rule) {
     return request.learn &&
            (rule.answer == SyscallAction::notify || (rule.answer == SyscallAction::refuse && rule.first.mask == 0));
   };
   const auto rules = [&](std::span<const ArgumentRule> list) -> Result<void> {
     for (const auto& rule : list) {
-      if (is_added(request, rule.syscall) || is_noted(rule)) continue;
-      MJ_CHECK(add(filter, action_of(rule), rule.syscall, {rule.first, rule.second, rule.third}));
+      if (is_extra_call(request, rule.syscall) || is_notified(rule)) continue;
+      MJ_CHECK(add(filter, to_seccomp_action(rule), rule.syscall, {rule.first, rule.second, rule.third}));
     }
     return {};
   };
-  for (const auto& name : request.added) {
-    MJ_CHECK(check_added(name));
+  for (const auto& name : request.extra_calls) {
+    MJ_CHECK(check_extra_call(name));
     MJ_CHECK(name == "socket" ? add_socket(filter, request.learn) : add(filter, SCMP_ACT_ALLOW, name.c_str(), {}));
   }
   MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls()));
-  MJ_CHECK(calls(SCMP_ACT_NOTIFY, never_innocent_calls()));
+  MJ_CHECK(calls(SCMP_ACT_NOTIFY, forbidden_calls()));
   for (const auto& call : refused_calls()) {
-    if (is_added(request, call.syscall) || request.learn) continue;
+    if (is_extra_call(request, call.syscall) || request.learn) continue;
     MJ_CHECK(add(filter, SCMP_ACT_ERRNO(static_cast<std::uint32_t>(call.error)), call.syscall, {}));
   }
   MJ_CHECK(rules(argument_rules()));
   for (const auto& rule : argument_rules_of_init()) {
     // With `learn`, forks are notified; a run that may fork already has this rule.
     if (std::strcmp(rule.syscall, "clone") == 0 && (request.learn || request.exec)) continue;
-    if (is_added(request, rule.syscall) || (request.sockets && std::strcmp(rule.syscall, "sendmsg") == 0)) continue;
+    if (is_extra_call(request, rule.syscall) || (request.sockets && std::strcmp(rule.syscall, "sendmsg") == 0))
+      continue;
     MJ_CHECK(add(filter, SCMP_ACT_ALLOW, rule.syscall, {rule.first, rule.second, rule.third}));
   }
   MJ_CHECK(rules(request.exec ? argument_rules_with_exec() : argument_rules_without_exec()));
@@ -239,7 +241,7 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
   if (request.exec) MJ_CHECK(calls(SCMP_ACT_ALLOW, allowed_calls_with_exec()));
   if (!request.sockets) return {};
   // Other families fail as on a kernel without them.
-  for (std::uint64_t family = 0; family < 64 && !is_added(request, "socket") && !request.learn; ++family) {
+  for (std::uint64_t family = 0; family < 64 && !is_extra_call(request, "socket") && !request.learn; ++family) {
     if (family == AF_INET || family == AF_INET6) continue;
     MJ_CHECK(add(filter, SCMP_ACT_ERRNO(EAFNOSUPPORT), "socket", {{0, 0xffffffff, family}}));
   }
@@ -249,21 +251,21 @@ Result<void> add_job_rules(const Filter& filter, const FilterRequest& request) {
 // The last filter is loaded on top of the first, which decides all other calls. It therefore allows unknown calls, and
 // is short, since each job loads it.
 Result<std::vector<sock_filter>> compile_last(bool exec, bool sockets) {
-  MJ_TRY(filter, new_filter(SCMP_ACT_ALLOW));
+  MJ_TRY(filter, create_filter(SCMP_ACT_ALLOW));
   for (const auto& rule : argument_rules_of_init()) {
     if (exec && std::strcmp(rule.syscall, "clone") == 0) continue;
     if (sockets && std::strcmp(rule.syscall, "sendmsg") == 0) continue;
     MJ_CHECK(add(filter, SCMP_ACT_ERRNO(EPERM), rule.syscall, {rule.first, rule.second, rule.third}));
   }
-  return exported(filter);
+  return export_program(filter);
 }
 
 }  // namespace
 
 Result<std::vector<sock_filter>> compile_filter(const FilterRequest& request) {
-  MJ_TRY(filter, new_filter(request.learn ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO(EPERM)));
+  MJ_TRY(filter, create_filter(request.learn ? SCMP_ACT_NOTIFY : SCMP_ACT_ERRNO(EPERM)));
   MJ_CHECK(add_job_rules(filter, request));
-  return program_of(filter);
+  return build_program(filter);
 }
 
 Result<FilterSet> compile_filters() {
@@ -292,12 +294,12 @@ namespace {
 
 constexpr std::size_t kMaxFiles = 64;
 
-std::string key_of(const FilterRequest& request) {
+std::string build_key(const FilterRequest& request) {
   std::string key = request.exec ? "exec" : "";
   key += request.sockets ? " sockets" : "";
   key += request.learn ? " learn" : "";
   key += request.shared_files ? " files" : "";
-  auto names = request.added;
+  auto names = request.extra_calls;
   std::sort(names.begin(), names.end());
   for (const auto& name : names) key += " " + name;
   return key;
@@ -305,14 +307,14 @@ std::string key_of(const FilterRequest& request) {
 
 }  // namespace
 
-Result<int> FilterCache::filter_for(const RunSpec& spec) {
+Result<int> FilterCache::get_filter(const RunSpec& spec) {
   FilterRequest request{spec.limits.exec, spec.grants.network != Network::none, spec.grants.syscalls, spec.learn};
   request.shared_files = !request.exec && !(spec.grants.fs_read.empty() && spec.grants.fs_write.empty());
-  if (!request.sockets && request.added.empty() && !request.learn && !request.shared_files) return -1;
-  const std::string key = key_of(request);
-  const auto found = std::find_if(files_.begin(), files_.end(), [&](const auto& file) { return file.first == key; });
-  if (found != files_.end()) {
-    files_.splice(files_.begin(), files_, found);
+  if (!request.sockets && request.extra_calls.empty() && !request.learn && !request.shared_files) return -1;
+  const std::string key = build_key(request);
+  const auto cached = std::find_if(files_.begin(), files_.end(), [&](const auto& file) { return file.first == key; });
+  if (cached != files_.end()) {
+    files_.splice(files_.begin(), files_, cached);
     return files_.front().second.get();
   }
   MJ_TRY(program, compile_filter(request));

@@ -46,7 +46,7 @@ struct RefusedCall {
 // The tables. Names that are unknown on this architecture or in libseccomp are skipped; the default applies to them.
 std::span<const char* const> allowed_calls();            // for any arguments
 std::span<const char* const> allowed_calls_with_exec();  // additionally, if the job may fork and exec
-std::span<const char* const> never_innocent_calls();
+std::span<const char* const> forbidden_calls();
 std::span<const RefusedCall> refused_calls();  // with an errno other than the default
 std::span<const ArgumentRule> argument_rules();
 std::span<const ArgumentRule> argument_rules_without_exec();
@@ -65,11 +65,12 @@ struct FileOpenCall {
 const FileOpenCall* file_open_call(std::string_view syscall);  // null: the call opens no file
 
 struct FilterRequest {
-  bool exec = false;               // fork and exec
-  bool sockets = false;            // internet sockets in a network of its own
-  std::vector<std::string> added;  // allowed with any arguments; socket only for families that a namespace confines
-  bool learn = false;              // all other calls and file_open_call() are notified
-  bool shared_files = false;       // files are shared with other processes; always the case with exec
+  bool exec = false;     // fork and exec
+  bool sockets = false;  // internet sockets in a network of its own
+  std::vector<std::string>
+      extra_calls;            // allowed with any arguments; socket only for families that a namespace confines
+  bool learn = false;         // all other calls and file_open_call() are notified
+  bool shared_files = false;  // files are shared with other processes; always the case with exec
 };
 
 // Errors: unsupported, naming the rule that libseccomp refused; invalid, naming the call that cannot be added.
@@ -83,7 +84,7 @@ class FilterCache {
  public:
   // Returns -1 if the zygote's filter is sufficient; otherwise a file for read_filter(), valid until the next call.
   // Error: an unknown system call, or one that can never be granted.
-  Result<int> filter_for(const RunSpec&);
+  Result<int> get_filter(const RunSpec&);
 
  private:
   std::list<std::pair<std::string, Fd>> files_;  // most recently used first

@@ -72,7 +72,7 @@ constexpr const char* kAllowedWithExec[] = {"fork", "vfork", "execve", "execveat
 
 // No legitimate script makes these calls: the attempt itself is a violation.
 // clang-format off
-constexpr const char* kNeverInnocent[] = {
+constexpr const char* kForbiddenCalls[] = {
     "ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "process_madvise", "bpf", "keyctl",
     "add_key", "request_key", "unshare", "setns", "mount", "umount", "umount2", "pivot_root", "move_mount", "open_tree",
     "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "open_by_handle_at", "perf_event_open", "userfaultfd",
@@ -389,7 +389,7 @@ constexpr ArgumentRule kWithSockets[] = {
 std::span<const char* const> allowed_calls() { return kAllowed; }
 std::span<const char* const> allowed_calls_with_exec() { return kAllowedWithExec; }
 std::span<const char* const> allowed_calls_with_sockets() { return kAllowedWithSockets; }
-std::span<const char* const> never_innocent_calls() { return kNeverInnocent; }
+std::span<const char* const> forbidden_calls() { return kForbiddenCalls; }
 std::span<const RefusedCall> refused_calls() { return kRefused; }
 
 std::span<const ArgumentRule> argument_rules_without_sockets() { return kWithoutSockets; }

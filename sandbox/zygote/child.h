@@ -38,7 +38,7 @@ struct ChildRun {
   const ZygoteHost* host = nullptr;
   int rank = 0;  // niceness of the job
   std::string fail_step;
-  std::vector<std::string> leave_out;
+  std::vector<std::string> disabled_steps;
   int landlock_abi = 0;
   Fd job_domain;                   // from make_job_domain(); empty: no Landlock
   WarmStatusPage* warm = nullptr;  // null: the process serves one run
@@ -54,8 +54,8 @@ struct SetupStep {
 inline int error_if(bool failed) { return failed ? errno : 0; }
 // Runs the steps in order and records their times if `times` is not null. If a step fails, reports it to the launcher
 // and exits.
-void take_steps(ChildRun&, std::span<const SetupStep>, std::vector<StepTime>* times);
-bool left_out(const std::vector<std::string>& names, std::string_view name);
+void run_steps(ChildRun&, std::span<const SetupStep>, std::vector<StepTime>* times);
+bool is_disabled(const std::vector<std::string>& names, std::string_view name);
 std::uint64_t monotonic_us();
 
 // Steps in confine.cpp: those that need rights, and those that drop them.

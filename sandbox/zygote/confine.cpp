@@ -31,90 +31,20 @@
 
 #include "sandbox/landlock.h"
 #include "sandbox/zygote/child.h"
+#include "sandbox/zygote/landlock_rules.h"
 
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr std::uint64_t kReadFolder = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
-constexpr std::uint64_t kOwnFolder = kReadFolder | LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR |
-                                     LANDLOCK_ACCESS_FS_REMOVE_FILE | LANDLOCK_ACCESS_FS_MAKE_DIR |
-                                     LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_FIFO |
-                                     LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER | kLandlockTruncate;
-
-struct FolderRule {
-  const char* path;
-  std::uint64_t rights;
-};
-constexpr FolderRule kFolders[] = {
-    {"/", kReadFolder | LANDLOCK_ACCESS_FS_EXECUTE},
-    {"/dev", kReadFolder | LANDLOCK_ACCESS_FS_WRITE_FILE | kLandlockTruncate},
-    {"/dev/shm", kOwnFolder},
-    {"/tmp", kOwnFolder},
-    {"/job", kOwnFolder},
-};
-
-RulesetAttr handled_by(int abi, Network network) {
-  RulesetAttr attr = every_right(abi);
-  if (network != Network::none) attr.handled_access_net = 0;  // the job has its own network
-  return attr;
-}
-
-int add_folder(int ruleset, const FolderRule& folder, std::uint64_t mask) {
-  const Fd parent(::open(folder.path, O_PATH | O_CLOEXEC));
-  return parent ? add_rule(ruleset, parent.get(), folder.rights & mask) : errno;
-}
-
-// Landlock accepts fewer rights for a file than for a folder.
-int add_granted(int ruleset, const std::string& path, std::uint64_t mask) {
-  const Fd place = open_without_links(path);
-  struct stat info {};
-  if (!place || ::fstat(place.get(), &info) != 0) return errno;
-  const std::uint64_t file = LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_WRITE_FILE | kLandlockTruncate;
-  return add_rule(ruleset, place.get(), (S_ISDIR(info.st_mode) ? kOwnFolder : file) & mask);
-}
-
-// Confines the calling process: it may read the system, write its own folders and the granted paths, and execute files
-// if `exec`. Returns 0 or errno.
-int restrict_with_landlock(int abi, bool exec, const Grants& grants) {
-  const RulesetAttr attr = handled_by(abi, grants.network);
-  // An older kernel has a shorter structure, and accepts a longer one if the unknown fields are zero.
-  const Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
-  if (!ruleset) return errno;
-  std::uint64_t mask = attr.handled_access_fs;
-  if (!exec) mask &= ~static_cast<std::uint64_t>(LANDLOCK_ACCESS_FS_EXECUTE);
-  for (const FolderRule& folder : kFolders) {
-    FolderRule rule = folder;
-    if (exec && (rule.rights & LANDLOCK_ACCESS_FS_MAKE_REG) != 0) rule.rights |= LANDLOCK_ACCESS_FS_EXECUTE;
-    if (int error = add_folder(ruleset.get(), rule, mask); error != 0) return error;
-  }
-  for (const auto& path : grants.fs_write) {
-    if (int error = add_granted(ruleset.get(), path, mask); error != 0) return error;
-  }
-  return restrict_self(ruleset.get(), abi);
-}
-
-// Creates the domain of a job below init, so that the job can neither trace nor signal init. Returns a descriptor, or
-// -errno. The domain forbids nothing that is not forbidden already; only the separate domain matters.
-int make_job_domain(int abi) {
-  // A domain that does not handle moving files between folders forbids it. This domain allows it; the domain above
-  // decides.
-  const std::uint64_t handled = abi >= 2 ? LANDLOCK_ACCESS_FS_REFER : LANDLOCK_ACCESS_FS_MAKE_BLOCK;
-  const RulesetAttr attr{handled, 0, abi >= 6 ? kLandlockScopeAll : 0};
-  Fd ruleset(static_cast<int>(::syscall(SYS_landlock_create_ruleset, &attr, sizeof attr, 0)));
-  if (!ruleset) return -errno;
-  const int error = abi >= 2 ? add_folder(ruleset.get(), {"/", LANDLOCK_ACCESS_FS_REFER}, handled) : 0;
-  return error != 0 ? -error : ruleset.release();
-}
-
 // Grants beyond the profile, set up by init before any data of the job is accessible.
 
 int raise_loopback() {
-  const Fd any(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!any) return errno;
+  const Fd socket_fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket_fd) return errno;
   ifreq request{};
   std::strcpy(request.ifr_name, "lo");
   request.ifr_flags = IFF_UP | IFF_RUNNING;
-  return error_if(::ioctl(any.get(), SIOCSIFFLAGS, &request) != 0);
+  return error_if(::ioctl(socket_fd.get(), SIOCSIFFLAGS, &request) != 0);
 }
 
 // The kernel charges no group for the socket and the received data of a connection that is not accepted yet, nor for a
@@ -136,21 +66,21 @@ int bound_connections() {
 
 // Sends the launcher a listener for the proxy. The socket belongs to the job's network even in another process: the
 // proxy accepts connections of the job here and connects outside.
-int offer_listener(const ChildRun& run) {
+int send_proxy_listener(const ChildRun& run) {
   const Fd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener) return errno;
-  sockaddr_in place{};
-  place.sin_family = AF_INET;
-  place.sin_port = htons(kProxyPort);
-  place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&place), sizeof place) != 0) return errno;
-  constexpr int kWaiting = 128;  // beside those that the proxy serves at a time
-  if (::listen(listener.get(), kWaiting) != 0) return errno;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(kProxyPort);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return errno;
+  constexpr int kBacklog = 128;  // beside those that the proxy serves at a time
+  if (::listen(listener.get(), kBacklog) != 0) return errno;
   return send_message(run.status, ProxySocketReady{}, {listener.get()});
 }
 
 // "/srv/a/b" -> "/srv"
-std::string top_of(const std::string& path) { return path.substr(0, path.find('/', 1)); }
+std::string top_folder(const std::string& path) { return path.substr(0, path.find('/', 1)); }
 
 int make_parents(const std::string& path) {
   for (std::size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
@@ -178,31 +108,32 @@ int set_read_only(const std::string& path) {
 
 // Opens one path component at a time, since a service manager may have forbidden openat2 (RestrictSUIDSGID).
 Fd open_without_links(const std::string& path) {
-  Fd place(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  for (std::size_t from = 1; place && from < path.size();) {
-    const std::size_t end = std::min(path.find('/', from), path.size());
-    Fd next(::openat(place.get(), path.substr(from, end - from).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
+  Fd parent(::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  for (std::size_t name_start = 1; parent && name_start < path.size();) {
+    const std::size_t end = std::min(path.find('/', name_start), path.size());
+    Fd child(
+        ::openat(parent.get(), path.substr(name_start, end - name_start).c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
     struct stat info {};
-    if (next && (::fstat(next.get(), &info) != 0 || S_ISLNK(info.st_mode))) {
-      next.reset();
+    if (child && (::fstat(child.get(), &info) != 0 || S_ISLNK(info.st_mode))) {
+      child.reset();
       errno = ELOOP;
     }
-    place = std::move(next);
-    from = end + 1;
+    parent = std::move(child);
+    name_start = end + 1;
   }
-  return place;
+  return parent;
 }
 
 namespace {
 
-int own_network(ChildRun& run) {
+int create_network(ChildRun& run) {
   const Grants& grants = run.request.grants;
   if (grants.network == Network::none && grants.syscalls.empty()) return 0;
   if (::unshare(CLONE_NEWNET) != 0) return errno;
   if (grants.network == Network::none) return 0;
   if (int error = bound_connections(); error != 0) return error;
   if (int error = raise_loopback(); error != 0) return error;
-  return grants.network == Network::allow_list ? offer_listener(run) : 0;
+  return grants.network == Network::allow_list ? send_proxy_listener(run) : 0;
 }
 
 // The root is sealed, so each top folder becomes a small file system of its own that holds the mount points and is then
@@ -215,7 +146,7 @@ int mount_grants(ChildRun& run) {
   std::sort(order.begin(), order.end(), [&](auto a, auto b) { return paths[a] < paths[b]; });  // outer before inner
   std::vector<std::string> tops;
   for (const std::size_t i : order) {
-    const std::string top = top_of(paths[i]);
+    const std::string top = top_folder(paths[i]);
     if (std::find(tops.begin(), tops.end(), top) == tops.end()) {
       const unsigned long flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
       if (::mount("grants", top.c_str(), "tmpfs", flags, "size=256k,nr_inodes=256,mode=755") != 0) return errno;
@@ -224,9 +155,9 @@ int mount_grants(ChildRun& run) {
     }
     if (int error = make_mount_point(paths[i], run.mounts[i]); error != 0) return error;
     // In a folder that another job may write, the path may have been replaced by a link, for example to /usr.
-    const Fd place = open_without_links(paths[i]);
+    const Fd mount_point_fd = open_without_links(paths[i]);
     constexpr unsigned kByDescriptors = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH;
-    if (!place || ::move_mount(run.mounts[i], "", place.get(), "", kByDescriptors) != 0) return errno;
+    if (!mount_point_fd || ::move_mount(run.mounts[i], "", mount_point_fd.get(), "", kByDescriptors) != 0) return errno;
   }
   for (const auto& top : tops) {
     if (int error = set_read_only(top); error != 0) return error;
@@ -236,12 +167,12 @@ int mount_grants(ChildRun& run) {
 
 // Sets the soft and the hard limit, at most to the current hard limit. Returns 0 or errno.
 int limit_resource(int resource, std::uint64_t value) {
-  const auto which = static_cast<__rlimit_resource>(resource);
+  const auto timer = static_cast<__rlimit_resource>(resource);
   rlimit now{};
-  if (::getrlimit(which, &now) != 0) return errno;
+  if (::getrlimit(timer, &now) != 0) return errno;
   const rlim_t wanted = std::min<rlim_t>(value, now.rlim_max);  // lowering needs no privilege
   const rlimit both{wanted, wanted};
-  return error_if(::setrlimit(which, &both) != 0);
+  return error_if(::setrlimit(timer, &both) != 0);
 }
 
 // The zygote is pid 1 of the enclosing namespace, so the kernel kills init when the zygote ends. The signal is a second
@@ -250,15 +181,16 @@ int die_with_parent(ChildRun&) { return error_if(::prctl(PR_SET_PDEATHSIG, SIGKI
 
 // A script host may have set handlers, an alarm and blocked signals, which must not apply to init.
 int reset_signals(ChildRun&) {
-  struct sigaction usual {};
-  usual.sa_handler = SIG_DFL;
-  for (int number = 1; number < NSIG; ++number) ::sigaction(number, &usual, nullptr);  // KILL, STOP refuse: fine
-  const itimerval off{};
-  for (int which : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF})
-    ::setitimer(static_cast<__itimer_which>(which), &off, nullptr);
-  stack_t no_stack{};
-  no_stack.ss_flags = SS_DISABLE;
-  ::sigaltstack(&no_stack, nullptr);
+  struct sigaction default_action {};
+  default_action.sa_handler = SIG_DFL;
+  for (int number = 1; number < NSIG; ++number)
+    ::sigaction(number, &default_action, nullptr);  // KILL, STOP refuse: fine
+  const itimerval disarmed{};
+  for (int timer : {ITIMER_REAL, ITIMER_VIRTUAL, ITIMER_PROF})
+    ::setitimer(static_cast<__itimer_which>(timer), &disarmed, nullptr);
+  stack_t disabled_stack{};
+  disabled_stack.ss_flags = SS_DISABLE;
+  ::sigaltstack(&disabled_stack, nullptr);
   ::umask(022);
   // Init receives SIGCHLD from a descriptor. All other signals have no handler, so the kernel drops those that are sent
   // to pid 1 from inside the namespace. Blocked signals would be queued and count against the user's limit while init
@@ -269,7 +201,7 @@ int reset_signals(ChildRun&) {
   return error_if(::sigprocmask(SIG_SETMASK, &children, nullptr) != 0);
 }
 
-int own_session(ChildRun&) { return error_if(::setsid() < 0); }
+int start_session(ChildRun&) { return error_if(::setsid() < 0); }
 
 // Precedes all steps that allocate memory, so that the memory is charged to the run. The kernel checks the privileges
 // of the launcher, which opened the files, and not those of the writing process.
@@ -284,16 +216,16 @@ int read_own_filter(ChildRun& run) { return run.filter < 0 ? 0 : read_filter(run
 
 // A real close_range, not close-on-exec: a script host never execs.
 int arrange_descriptors(ChildRun& run) {
-  const int in = ::open("/dev/null", O_RDONLY), out = ::open("/dev/null", O_WRONLY);
-  const int sources[] = {in, out, out, run.start, run.status, run.fence, run.alive};
+  const int null_in = ::open("/dev/null", O_RDONLY), null_out = ::open("/dev/null", O_WRONLY);
+  const int sources[] = {null_in, null_out, null_out, run.start, run.status, run.fence, run.alive};
   const int count = run.alive < 0 ? kAliveFd : kAliveFd + 1;
-  int moved[kAliveFd + 1];
+  int duplicates[kAliveFd + 1];
   for (int i = 0; i < count; ++i) {
-    moved[i] = ::fcntl(sources[i], F_DUPFD, 64);  // away from the targets
-    if (moved[i] < 0) return errno;
+    duplicates[i] = ::fcntl(sources[i], F_DUPFD, 64);  // away from the targets
+    if (duplicates[i] < 0) return errno;
   }
   for (int i = 0; i < count; ++i) {
-    if (::dup3(moved[i], i, i >= kStartFd ? O_CLOEXEC : 0) < 0) return errno;
+    if (::dup3(duplicates[i], i, i >= kStartFd ? O_CLOEXEC : 0) < 0) return errno;
   }
   run.status = kStatusFd;
   run.start = kStartFd;
@@ -303,60 +235,60 @@ int arrange_descriptors(ChildRun& run) {
 }
 
 // Namespaces shared with the zygote's other jobs are accessible only by calls that no profile has. If such a call is
-// granted, the namespaces are not shared. Network: see own_network().
-int own_namespaces(ChildRun& run) {
+// granted, the namespaces are not shared. Network: see create_network().
+int create_namespaces(ChildRun& run) {
   const int ipc = run.request.grants.syscalls.empty() ? 0 : CLONE_NEWIPC;
   return error_if(::unshare(CLONE_NEWNS | CLONE_NEWCGROUP | ipc) != 0);
 }
 
-int own_keyring(ChildRun&) {
+int join_new_keyring(ChildRun&) {
   const long ring = ::syscall(SYS_keyctl, KEYCTL_JOIN_SESSION_KEYRING, nullptr);
   return ring < 0 && errno != ENOSYS ? errno : 0;  // no keys in this kernel: nothing to separate
 }
 
-constexpr std::uint64_t kOfItsUser = 2;  // passwd and group, each below one page, not charged to the job
+constexpr std::uint64_t kUserDatabasePages = 2;  // passwd and group, each below one page, not charged to the job
 
 int mount_tmpfs(const ChildRun& run, const char* path, const char* mode) {
   const Fork& r = run.request;
   // Inodes use kernel memory that the size does not count, so their number is limited to about one per page.
-  const std::uint64_t inodes = std::clamp<std::uint64_t>(r.limits.tmp_bytes / 4096, 1024, 65536) + kOfItsUser;
+  const std::uint64_t inodes = std::clamp<std::uint64_t>(r.limits.tmp_bytes / 4096, 1024, 65536) + kUserDatabasePages;
   char options[160];
   std::snprintf(options, sizeof options, "size=%llu,nr_inodes=%llu,mode=%s,uid=%u,gid=%u",
-                static_cast<unsigned long long>(r.limits.tmp_bytes + kOfItsUser * 4096),
+                static_cast<unsigned long long>(r.limits.tmp_bytes + kUserDatabasePages * 4096),
                 static_cast<unsigned long long>(inodes), mode, r.uid, r.uid);
   const unsigned long flags = MS_NOSUID | MS_NODEV | (r.limits.exec ? 0 : MS_NOEXEC);
   return error_if(::mount("tmpfs", path, "tmpfs", flags, options) != 0);
 }
 
-// Mounts a file of the sandbox over a file of the root. A later mount covers `own` before a job runs.
-int put_before(const char* own, const char* path, const std::string& text) {
-  const Fd file(::open(own, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444));
+// Mounts a file of the sandbox over a file of the root. A later mount covers `source` before a job runs.
+int mount_over(const char* source, const char* path, const std::string& text) {
+  const Fd file(::open(source, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444));
   if (!file) return errno;
   if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) return errno;
-  if (::mount(own, path, nullptr, MS_BIND, nullptr) != 0) return errno;
+  if (::mount(source, path, nullptr, MS_BIND, nullptr) != 0) return errno;
   mount_attr attr{};
   attr.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   return error_if(::mount_setattr(AT_FDCWD, path, 0, &attr, sizeof attr) != 0);
 }
 
 // Makes the job's user resolvable by id and by name. The id is 0 if the agent runs as an ordinary user.
-int name_its_user(std::uint32_t uid) {
+int write_user_database(std::uint32_t uid) {
   const std::string id = std::to_string(uid);
   const std::string root = uid == 0 ? "" : "root:x:0:0:root:/:/usr/sbin/nologin\n";
   const std::string user = "job:x:" + id + ":" + id + ":job:/job:/bin/sh\n";
   if (int error =
-          put_before("/job/passwd", "/etc/passwd", root + user + "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n");
+          mount_over("/job/passwd", "/etc/passwd", root + user + "nobody:x:65534:65534:nobody:/:/usr/sbin/nologin\n");
       error != 0)
     return error;
   const std::string groups = (uid == 0 ? "" : "root:x:0:\n") + ("job:x:" + id) + ":\nnogroup:x:65534:\n";
-  return put_before("/job/group", "/etc/group", groups);
+  return mount_over("/job/group", "/etc/group", groups);
 }
 
 // /tmp and /job share one file system, hence one limit. Its root is covered by one of its own folders, so that nothing
 // has to be unmounted. No path here was ever within a job's reach: the root is the zygote's and read-only.
-int own_folders(ChildRun& run) {
+int create_folders(ChildRun& run) {
   if (int error = mount_tmpfs(run, "/job", "700"); error != 0) return error;
-  if (int error = name_its_user(run.request.uid); error != 0) return error;
+  if (int error = write_user_database(run.request.uid); error != 0) return error;
   for (const char* folder : {"/job/tmp", "/job/job"}) {
     if (::mkdir(folder, 0700) != 0 || ::chown(folder, run.request.uid, run.request.uid) != 0) return errno;
   }
@@ -373,13 +305,13 @@ int own_folders(ChildRun& run) {
 
 // Mounts the proc file system of the new pid namespace over the zygote's. Older kernels support neither option in a
 // user namespace; then only the namespace hides other processes.
-int own_proc(ChildRun&) {
+int mount_proc(ChildRun&) {
   const unsigned long flags = MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC;
   if (::mount("proc", "/proc", "proc", flags, "subset=pid,hidepid=invisible") == 0) return 0;
   return error_if(errno != EINVAL || ::mount("proc", "/proc", "proc", flags, "hidepid=2") != 0);
 }
 
-int enter_folder(ChildRun&) {
+int change_to_job_folder(ChildRun&) {
   if (::chdir("/job") != 0) return errno;
   char here[16];
   // getcwd() returns "(unreachable)..." for a path that does not start at the root; then this is not the mounted
@@ -410,19 +342,19 @@ int limit_resources(ChildRun& run) {
 }
 
 constexpr SetupStep kInitSteps[] = {
-    {"parent", die_with_parent}, {"signals", reset_signals},   {"session", own_session},
-    {"cgroups", join_cgroups},   {"filter", read_own_filter},  {"namespaces", own_namespaces},
-    {"network", own_network},    {"grants", mount_grants},     {"descriptors", arrange_descriptors},
-    {"keyring", own_keyring},    {"folders", own_folders},     {"proc", own_proc},
-    {"cwd", enter_folder},       {"rlimits", limit_resources},
+    {"parent", die_with_parent},   {"signals", reset_signals},   {"session", start_session},
+    {"cgroups", join_cgroups},     {"filter", read_own_filter},  {"namespaces", create_namespaces},
+    {"network", create_network},   {"grants", mount_grants},     {"descriptors", arrange_descriptors},
+    {"keyring", join_new_keyring}, {"folders", create_folders},  {"proc", mount_proc},
+    {"cwd", change_to_job_folder}, {"rlimits", limit_resources},
 };
 
 // The launcher, its zygotes and inits have a higher priority, so that a job that uses every CPU cannot prevent them
 // from ending it. A job has the priority that the agent was started with; lowering a priority needs no privilege.
-int ordinary_rank(ChildRun& run) { return error_if(::setpriority(PRIO_PROCESS, 0, run.rank) != 0); }
+int restore_niceness(ChildRun& run) { return error_if(::setpriority(PRIO_PROCESS, 0, run.rank) != 0); }
 
 // The host may have to repair its state after the fork (Python: its locks and its ids).
-int repair_host(ChildRun& run) {
+int run_after_fork_hook(ChildRun& run) {
   if (run.host->after_fork_job != nullptr) run.host->after_fork_job();
   return 0;
 }
@@ -435,7 +367,7 @@ int unblock_signals(ChildRun&) {
 
 // Securebits, bounding set, groups, gid, uid, ambient set, capabilities: each step needs a privilege that a later step
 // drops.
-int give_up_rights(ChildRun& run) {
+int drop_privileges(ChildRun& run) {
   const unsigned long bits = SECBIT_NOROOT | SECBIT_NOROOT_LOCKED | SECBIT_NO_SETUID_FIXUP |
                              SECBIT_NO_SETUID_FIXUP_LOCKED | SECBIT_KEEP_CAPS_LOCKED | SECBIT_NO_CAP_AMBIENT_RAISE |
                              SECBIT_NO_CAP_AMBIENT_RAISE_LOCKED;
@@ -473,18 +405,18 @@ int hide_memory(ChildRun&) { return error_if(::prctl(PR_SET_DUMPABLE, 0) != 0); 
 // Prevents speculative reads of a sibling's memory, permanently, so that a job cannot revert the setting. Some
 // processors need no mitigation, and some have no setting per process.
 int mitigate_speculation(ChildRun&) {
-  for (const int what : {PR_SPEC_STORE_BYPASS, PR_SPEC_INDIRECT_BRANCH}) {
-    const int state = ::prctl(PR_GET_SPECULATION_CTRL, what, 0, 0, 0);
+  for (const int control : {PR_SPEC_STORE_BYPASS, PR_SPEC_INDIRECT_BRANCH}) {
+    const int state = ::prctl(PR_GET_SPECULATION_CTRL, control, 0, 0, 0);
     if (state < 0 || (state & PR_SPEC_PRCTL) == 0 || (state & PR_SPEC_FORCE_DISABLE) != 0) continue;
-    if (::prctl(PR_SET_SPECULATION_CTRL, what, PR_SPEC_FORCE_DISABLE, 0, 0) != 0) return errno;
+    if (::prctl(PR_SET_SPECULATION_CTRL, control, PR_SPEC_FORCE_DISABLE, 0, 0) != 0) return errno;
   }
   return 0;
 }
 
-int no_new_privileges(ChildRun&) { return error_if(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0); }
+int set_no_new_privileges(ChildRun&) { return error_if(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0); }
 
 // Follows the mounts, since Landlock forbids mounting.
-int landlock(ChildRun& run) {
+int apply_landlock(ChildRun& run) {
   run.landlock_abi = landlock_abi();
   if (run.landlock_abi == 0) return 0;
   const int domain = make_job_domain(run.landlock_abi);
@@ -508,26 +440,28 @@ int load_filter_with_listener(const std::vector<sock_filter>& program) {
 }
 
 // Allows all calls; used only to measure the other layers.
-const std::vector<sock_filter>& no_filter() {
+const std::vector<sock_filter>& allow_all_filter() {
   static const std::vector<sock_filter> kProgram{BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
   return kProgram;
 }
 
 // The filter of the sandbox, with the id of its job.
-std::vector<sock_filter> filter_of(const ChildRun& run) {
-  if (left_out(run.leave_out, "seccomp")) return no_filter();
+std::vector<sock_filter> build_filter(const ChildRun& run) {
+  if (is_disabled(run.disabled_steps, "seccomp")) return allow_all_filter();
   const FilterKind kind = run.request.limits.exec ? FilterKind::job_exec : FilterKind::job;
   std::vector<sock_filter> program = run.own_filter.empty() ? (*run.filters)[kind] : run.own_filter;
   set_own_id(program, run.request.uid);
   return program;
 }
 
-int own_domain(ChildRun& run) { return run.job_domain ? restrict_self(run.job_domain.get(), run.landlock_abi) : 0; }
+int enter_job_domain(ChildRun& run) {
+  return run.job_domain ? restrict_self(run.job_domain.get(), run.landlock_abi) : 0;
+}
 
 // Removes calls that the first filter still allows to init: loading filters, and forks if the job may have no
 // processes. In learning mode the first filter reports forks.
-int last_filter(ChildRun& run) {
-  if (left_out(run.leave_out, "seccomp")) return 0;
+int load_last_filter(ChildRun& run) {
+  if (is_disabled(run.disabled_steps, "seccomp")) return 0;
   const Fork& request = run.request;
   const bool sockets = request.grants.network != Network::none || !request.grants.syscalls.empty();
   const auto& program = (*run.filters)[last_kind(request.limits.exec || request.learn, sockets)];
@@ -536,14 +470,14 @@ int last_filter(ChildRun& run) {
 }
 
 constexpr SetupStep kConfineSteps[] = {
-    {"rights", give_up_rights}, {"parent_again", die_with_zygote},
-    {"dumpable", hide_memory},  {"no_new_privs", no_new_privileges},
-    {"landlock", landlock},     {"speculation", mitigate_speculation},
+    {"rights", drop_privileges},  {"parent_again", die_with_zygote},
+    {"dumpable", hide_memory},    {"no_new_privs", set_no_new_privileges},
+    {"landlock", apply_landlock}, {"speculation", mitigate_speculation},
 };
 
 constexpr SetupStep kJobSteps[] = {
-    {"rank", ordinary_rank},    {"host", repair_host},  {"unblock", unblock_signals},
-    {"nproc", limit_processes}, {"domain", own_domain}, {"last_filter", last_filter},
+    {"rank", restore_niceness}, {"host", run_after_fork_hook}, {"unblock", unblock_signals},
+    {"nproc", limit_processes}, {"domain", enter_job_domain},  {"last_filter", load_last_filter},
 };
 
 // All privileges have been dropped by now: a child that waits in the pool is equivalent to a sleeping job. The received
@@ -556,9 +490,9 @@ void wait_for_start(ChildRun& run) {
     ::_exit(1);
   // The descriptors have the lowest free numbers, in order; the first usually has kRequestsFd. A warm script may have
   // closed lower numbers. Descriptors received at those numbers are moved, or they would be overwritten below.
-  const bool are_above = frame.fds.front().get() >= kRequestsFd;
+  const bool already_above = frame.fds.front().get() >= kRequestsFd;
   for (Fd& source : frame.fds) {
-    if (are_above || source.get() > kRequestsFd) continue;
+    if (already_above || source.get() > kRequestsFd) continue;
     source.reset(::fcntl(source.get(), F_DUPFD_CLOEXEC, kRequestsFd + 1));
     if (!source) ::_exit(1);
   }
@@ -570,20 +504,20 @@ void wait_for_start(ChildRun& run) {
 }
 
 // Compares the files, because a script may have closed the descriptor and opened another with the same number.
-bool is_same_socket(int fd, const struct stat& was) {
+bool is_same_socket(int fd, const struct stat& expected) {
   struct stat now {};
-  return ::fstat(fd, &now) == 0 && now.st_ino == was.st_ino && now.st_dev == was.st_dev;
+  return ::fstat(fd, &now) == 0 && now.st_ino == expected.st_ino && now.st_dev == expected.st_dev;
 }
 
 // Serves further runs of a warm script and stops the process between them, until the script declines or init ends it.
 // The result is stored before the stop, because init reads it when the kernel reports that the process has stopped.
-int serve_more(ChildRun& run, int code) {
+int serve_warm_runs(ChildRun& run, int code) {
   struct stat start {};
   if (::fstat(run.start, &start) != 0) return code;
-  for (std::uint32_t served = 1; run.host->stays != nullptr && run.host->stays(); ++served) {
+  for (std::uint32_t run_count = 1; run.host->can_run_again != nullptr && run.host->can_run_again(); ++run_count) {
     if (!is_same_socket(run.start, start)) return code;
     std::fflush(nullptr);
-    run.warm->set(served, code);
+    run.warm->set(run_count, code);
     ::kill(::getpid(), SIGSTOP);
     wait_for_start(run);
     code = run.host->run({kChannelFd, kRequestsFd});
@@ -601,7 +535,7 @@ std::span<const SetupStep> confine_steps() { return kConfineSteps; }
 // include sending and closing the listener.
 int load_first_filter(ChildRun& run) {
   const std::uint64_t before = monotonic_us();
-  const Fd listener(load_filter_with_listener(filter_of(run)));
+  const Fd listener(load_filter_with_listener(build_filter(run)));
   if (listener.get() < 0) return -listener.get();
   if (run.fail_step == "seccomp") return EIO;
   RunConfined confined{run.landlock_abi, std::move(run.times)};
@@ -611,7 +545,7 @@ int load_first_filter(ChildRun& run) {
 
 void run_job(ChildRun& run) {
   ::prctl(PR_SET_NAME, run.host->name);
-  take_steps(run, kJobSteps, nullptr);
+  run_steps(run, kJobSteps, nullptr);
   ::close_range(kStatusFd, ~0U, 0);  // init's: its status, its clock, the lock that says that a job lives
   // A new open file, since locks and flags belong to an open file, and would outlive the job in the file of init.
   ::close(STDIN_FILENO);
@@ -619,7 +553,7 @@ void run_job(ChildRun& run) {
   if (run.warm != nullptr && (run.start = ::dup3(run.start, kWarmStartFd, O_CLOEXEC)) < 0) ::_exit(1);
   wait_for_start(run);
   int code = run.request.canary ? run_canary(kChannelFd) : run.host->run({kChannelFd, kRequestsFd});
-  if (run.warm != nullptr) code = serve_more(run, code);
+  if (run.warm != nullptr) code = serve_warm_runs(run, code);
   std::fflush(nullptr);
   ::_exit(code & 0xff);
 }

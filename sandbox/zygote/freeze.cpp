@@ -22,19 +22,19 @@
 namespace mycojobs::sandbox {
 namespace {
 
-constexpr std::uintptr_t kHuge = 2U << 20;
-constexpr std::uintptr_t kLarge = 512U << 10;      // minimum use of a huge page
-constexpr std::size_t kMaxDataBytes = 256U << 20;  // sanitizers reserve far more than is used
+constexpr std::uintptr_t kHugePage = 2U << 20;
+constexpr std::uintptr_t kMinHugeUse = 512U << 10;  // minimum use of a huge page
+constexpr std::size_t kMaxDataBytes = 256U << 20;   // sanitizers reserve far more than is used
 
 struct Region {
   std::uintptr_t begin, end;
   unsigned long long inode;
   int rights;
   // private and replaceable: not the current stack, not mappings of the kernel, not memory that children do not inherit
-  bool ours;
-  bool brk;      // may grow, so nothing may be mapped behind it
-  bool touched;  // some pages are in memory
-  bool frozen;
+  bool is_replaceable;
+  bool is_heap;    // may grow, so nothing may be mapped behind it
+  bool has_pages;  // some pages are in memory
+  bool is_done;
   std::size_t size() const { return end - begin; }
 };
 
@@ -42,19 +42,19 @@ struct Region {
 // on many shared pages. Does nothing if the heap has no free memory at its end.
 void exhaust_malloc() {
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
-  constexpr std::size_t kLargest = 128U << 10;
+  constexpr std::size_t kMaxChunkBytes = 128U << 10;
   // cached by each thread and never returned to the top of the heap
   constexpr std::size_t kMaxBlocks = 1032, kMaxBlocksOfSize = 8;
   const struct mallinfo2 before = ::mallinfo2();
   if (before.keepcost == 0) return;
   const auto end = reinterpret_cast<std::uintptr_t>(::sbrk(0)) - before.keepcost;
-  for (std::size_t size = kLargest; size >= 24;
+  for (std::size_t size = kMaxChunkBytes; size >= 24;
        size = size > kMaxBlocks ? std::max(size / 8 * 7, kMaxBlocks) : size - 16) {
-    for (std::size_t left = before.fordblks / size + kMaxBlocksOfSize; left > 0; --left) {
-      void* const piece = std::malloc(size);
+    for (std::size_t remaining = before.fordblks / size + kMaxBlocksOfSize; remaining > 0; --remaining) {
+      void* const chunk = std::malloc(size);
       // NOLINTNEXTLINE(clang-analyzer-unix.Malloc): allocated permanently
-      if (reinterpret_cast<std::uintptr_t>(piece) < end) continue;
-      if (size > kMaxBlocks) std::free(piece);
+      if (reinterpret_cast<std::uintptr_t>(chunk) < end) continue;
+      if (size > kMaxBlocks) std::free(chunk);
       break;
     }
   }
@@ -74,8 +74,8 @@ bool read_region(const char* line, Region& region) {
     return false;
   region.rights =
       (mode[0] == 'r' ? PROT_READ : 0) | (mode[1] == 'w' ? PROT_WRITE : 0) | (mode[2] == 'x' ? PROT_EXEC : 0);
-  region.brk = std::strstr(line, "[heap]") != nullptr;
-  region.ours = mode[3] == 'p' && (region.brk || std::strchr(line, '[') == nullptr);
+  region.is_heap = std::strstr(line, "[heap]") != nullptr;
+  region.is_replaceable = mode[3] == 'p' && (region.is_heap || std::strchr(line, '[') == nullptr);
   return true;
 }
 
@@ -85,16 +85,16 @@ bool extend(Region& region, const Region& next) {
   constexpr int kData = PROT_READ | PROT_WRITE;
   if (region.inode == 0 || next.inode != 0) return false;
   if (region.end != next.begin || region.rights != kData || next.rights != kData) return false;
-  if (!region.ours || !next.ours || region.brk || next.brk) return false;
+  if (!region.is_replaceable || !next.is_replaceable || region.is_heap || next.is_heap) return false;
   region.end = next.end;
-  region.touched |= next.touched;
+  region.has_pages |= next.has_pages;
   return true;
 }
 
 // True unless the kernel empties the region in a child (wf) or does not copy it (dc). glibc 2.41 stores the state of
 // getrandom() in such memory (vDSO, Linux 6.11): if it were copied, all jobs of a zygote would generate the same
 // numbers.
-bool is_for_children(const char* flags) {
+bool is_inherited_as_is(const char* flags) {
   return std::strstr(flags, " wf") == nullptr && std::strstr(flags, " dc") == nullptr;
 }
 
@@ -108,9 +108,9 @@ std::vector<Region> read_maps() {
   while (std::fgets(line, sizeof line, maps) != nullptr && regions.size() < regions.capacity()) {
     Region next{};
     if (read_region(line, next)) region = next;
-    if (std::strncmp(line, "Rss:", 4) == 0) region.touched = std::strtoul(line + 4, nullptr, 10) > 0;
+    if (std::strncmp(line, "Rss:", 4) == 0) region.has_pages = std::strtoul(line + 4, nullptr, 10) > 0;
     if (std::strncmp(line, "VmFlags:", 8) != 0) continue;  // the last line of each region
-    region.ours = region.ours && is_for_children(line);
+    region.is_replaceable = region.is_replaceable && is_inherited_as_is(line);
     if (regions.empty() || !extend(regions.back(), region)) regions.push_back(region);
   }
   std::fclose(maps);
@@ -119,7 +119,7 @@ std::vector<Region> read_maps() {
 
 // Returns the inode of the program's image. Libraries are placed by the loader, and rarely fill a huge page in one
 // place.
-unsigned long long inode_of_program(const std::vector<Region>& regions) {
+unsigned long long find_program_inode(const std::vector<Region>& regions) {
   const auto headers = static_cast<std::uintptr_t>(::getauxval(AT_PHDR));
   for (const Region& region : regions) {
     if (headers >= region.begin && headers < region.end) return region.inode;
@@ -135,47 +135,47 @@ bool is_free(const std::vector<Region>& regions, std::uintptr_t begin, std::uint
 }
 
 // Copies pages that contain data; empty pages stay unmapped, since fork copies an entry for each mapped page.
-void copy_small(std::uintptr_t to, std::uintptr_t from, std::size_t size) {
+void copy_small(std::uintptr_t target, std::uintptr_t source, std::size_t size) {
   constexpr std::size_t kPage = 4096;
   for (std::size_t at = 0; at < size; at += kPage) {
-    const auto* const page = static_cast<const char*>(as_pointer(from + at));
+    const auto* const page = static_cast<const char*>(as_pointer(source + at));
     const std::size_t length = std::min(kPage, size - at);
     const bool empty = page[0] == 0 && std::memcmp(page, page + 1, length - 1) == 0;
-    if (!empty) std::memcpy(as_pointer(to + at), page, length);
+    if (!empty) std::memcpy(as_pointer(target + at), page, length);
   }
 }
 
 // Returns the huge pages between `begin` and `end` to which each child writes. As huge pages, they would be split in
 // each child, which costs several faults.
 using Blocks = std::vector<std::uintptr_t>;
-bool is_one_of(const Blocks& blocks, std::uintptr_t block) {
+bool contains(const Blocks& blocks, std::uintptr_t block) {
   return std::find(blocks.begin(), blocks.end(), block) != blocks.end();
 }
-Blocks blocks_of(std::span<const void* const> written, std::uintptr_t begin, std::uintptr_t end) {
+Blocks written_blocks(std::span<const void* const> written_addresses, std::uintptr_t begin, std::uintptr_t end) {
   Blocks blocks;
-  for (const void* address : written) {
-    const std::uintptr_t block = reinterpret_cast<std::uintptr_t>(address) / kHuge * kHuge;
-    if (block >= begin && block < end && !is_one_of(blocks, block)) blocks.push_back(block);
+  for (const void* address : written_addresses) {
+    const std::uintptr_t block = reinterpret_cast<std::uintptr_t>(address) / kHugePage * kHugePage;
+    if (block >= begin && block < end && !contains(blocks, block)) blocks.push_back(block);
   }
   return blocks;
 }
 
 // Copies the range `from` to `to` to the distance `offset`, in huge pages except for the blocks in `small`. The result
 // is a single mapping: the range is faulted in before its parts differ, and then its parts are given the same advice.
-bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t from, std::uintptr_t to,
+bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t source, std::uintptr_t target,
                      std::uintptr_t offset, const Blocks& small) {
   ::madvise(as_pointer(begin + offset), end - begin, MADV_HUGEPAGE);
   std::uintptr_t large = begin;
-  while (is_one_of(small, large)) large += kHuge;
+  while (contains(small, large)) large += kHugePage;
   *static_cast<volatile char*>(as_pointer(large + offset)) = 0;
-  for (const std::uintptr_t block : small) ::madvise(as_pointer(block + offset), kHuge, MADV_NOHUGEPAGE);
-  for (std::uintptr_t block = begin; block < end; block += kHuge) {
-    const std::uintptr_t first = std::max(block, from), last = std::min(block + kHuge, to);
-    if (is_one_of(small, block)) {
-      copy_small(first + offset, first, last - first);
+  for (const std::uintptr_t block : small) ::madvise(as_pointer(block + offset), kHugePage, MADV_NOHUGEPAGE);
+  for (std::uintptr_t block = begin; block < end; block += kHugePage) {
+    const std::uintptr_t first = std::max(block, source), stop = std::min(block + kHugePage, target);
+    if (contains(small, block)) {
+      copy_small(first + offset, first, stop - first);
     } else {
-      std::memcpy(as_pointer(first + offset), as_pointer(first), last - first);
-      if (::madvise(as_pointer(block + offset), kHuge, MADV_COLLAPSE) != 0) return false;
+      std::memcpy(as_pointer(first + offset), as_pointer(first), stop - first);
+      if (::madvise(as_pointer(block + offset), kHugePage, MADV_COLLAPSE) != 0) return false;
     }
   }
   return small.empty() || ::madvise(as_pointer(begin + offset), end - begin, MADV_NOHUGEPAGE) == 0;
@@ -184,50 +184,53 @@ bool copy_into_pages(std::uintptr_t begin, std::uintptr_t end, std::uintptr_t fr
 // Replaces the region by copies in huge pages. A huge page beyond an end of the region is used if its range is free;
 // otherwise the end stays unchanged. The ends of the heap always stay, since this process still writes there, and a
 // huge page that is written is split.
-std::size_t make_huge(const std::vector<Region>& regions, Region& region, std::span<const void* const> written) {
-  std::uintptr_t begin = region.begin / kHuge * kHuge, end = (region.end + kHuge - 1) / kHuge * kHuge;
-  if (begin < region.begin && (region.brk || !is_free(regions, begin, region.begin))) begin += kHuge;
-  if (region.brk || !is_free(regions, region.end, end)) end -= kHuge;
+std::size_t make_huge(const std::vector<Region>& regions, Region& region,
+                      std::span<const void* const> written_addresses) {
+  std::uintptr_t begin = region.begin / kHugePage * kHugePage,
+                 end = (region.end + kHugePage - 1) / kHugePage * kHugePage;
+  if (begin < region.begin && (region.is_heap || !is_free(regions, begin, region.begin))) begin += kHugePage;
+  if (region.is_heap || !is_free(regions, region.end, end)) end -= kHugePage;
   // These pages are mapped from the file: fork copies nothing for them, and a child has one fault for sixteen pages.
-  const bool of_file = region.inode != 0 && (region.rights & PROT_WRITE) == 0;
-  if (of_file && end > region.end && region.end - (end - kHuge) < kLarge) end -= kHuge;
+  const bool is_file_backed = region.inode != 0 && (region.rights & PROT_WRITE) == 0;
+  if (is_file_backed && end > region.end && region.end - (end - kHugePage) < kMinHugeUse) end -= kHugePage;
   if (begin >= end) return 0;
-  const Blocks small = blocks_of(written, begin, end);
-  const std::size_t size = end - begin, wanted = size + kHuge;
-  region.frozen = small.size() * kHuge == size;  // all of it stays in small pages
-  if (region.frozen) return 0;
-  void* const raw = ::mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return 0;
-  const auto place = reinterpret_cast<std::uintptr_t>(raw);
-  const std::uintptr_t copy = (place + kHuge - 1) / kHuge * kHuge;
+  const Blocks small = written_blocks(written_addresses, begin, end);
+  const std::size_t size = end - begin, mapping_size = size + kHugePage;
+  region.is_done = small.size() * kHugePage == size;  // all of it stays in small pages
+  if (region.is_done) return 0;
+  void* const mapping =
+      ::mmap(nullptr, mapping_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) return 0;
+  const auto mapping_begin = reinterpret_cast<std::uintptr_t>(mapping);
+  const std::uintptr_t copy = (mapping_begin + kHugePage - 1) / kHugePage * kHugePage;
   // From the first copied byte until the copy replaces the region, no memory except the stack may change.
-  const bool done =
+  const bool replaced =
       copy_into_pages(begin, end, std::max(begin, region.begin), std::min(end, region.end), copy - begin, small) &&
       ((region.rights & PROT_WRITE) != 0 || ::mprotect(as_pointer(copy), size, region.rights) == 0) &&
       ::mremap(as_pointer(copy), size, size, MREMAP_MAYMOVE | MREMAP_FIXED, as_pointer(begin)) != MAP_FAILED;
-  if (!done) {
-    ::munmap(raw, wanted);
+  if (!replaced) {
+    ::munmap(mapping, mapping_size);
     return 0;
   }
-  if (copy > place) ::munmap(raw, copy - place);
-  ::munmap(as_pointer(copy + size), wanted - size - (copy - place));
-  region.frozen = true;
-  return size - small.size() * kHuge;
+  if (copy > mapping_begin) ::munmap(mapping, copy - mapping_begin);
+  ::munmap(as_pointer(copy + size), mapping_size - size - (copy - mapping_begin));
+  region.is_done = true;
+  return size - small.size() * kHugePage;
 }
 
 bool write_all(int fd, const Region& region) {
-  const char* from = static_cast<const char*>(as_pointer(region.begin));
-  for (std::size_t left = region.size(); left > 0;) {
-    const ssize_t written = ::write(fd, from, left);
-    if (written <= 0) return false;
-    from += written;
-    left -= static_cast<std::size_t>(written);
+  const char* source = static_cast<const char*>(as_pointer(region.begin));
+  for (std::size_t remaining = region.size(); remaining > 0;) {
+    const ssize_t written_addresses = ::write(fd, source, remaining);
+    if (written_addresses <= 0) return false;
+    source += written_addresses;
+    remaining -= static_cast<std::size_t>(written_addresses);
   }
   return true;
 }
 
 bool is_data(const Region& region) {
-  return region.ours && region.touched && !region.frozen && region.rights == (PROT_READ | PROT_WRITE);
+  return region.is_replaceable && region.has_pages && !region.is_done && region.rights == (PROT_READ | PROT_WRITE);
 }
 
 // Moves all remaining data regions to a sealed file.
@@ -258,19 +261,20 @@ std::size_t data_size(const std::vector<Region>& regions) {
 
 }  // namespace
 
-FreezeResult freeze_memory(std::span<const void* const> written, bool huge_pages) {
-  FreezeResult frozen;
+FreezeResult freeze_memory(std::span<const void* const> written_addresses, bool huge_pages) {
+  FreezeResult result;
   exhaust_malloc();
   std::vector<Region> regions = read_maps();
-  if (data_size(regions) > kMaxDataBytes) return frozen;
-  const unsigned long long program = inode_of_program(regions);
+  if (data_size(regions) > kMaxDataBytes) return result;
+  const unsigned long long program = find_program_inode(regions);
   for (Region& region : regions) {
-    const bool worth = is_data(region) || (region.ours && region.inode == program && region.rights != 0);
-    if (!huge_pages || !worth || region.size() < kLarge) continue;
-    frozen.huge += make_huge(regions, region, written);
+    const bool is_worthwhile =
+        is_data(region) || (region.is_replaceable && region.inode == program && region.rights != 0);
+    if (!huge_pages || !is_worthwhile || region.size() < kMinHugeUse) continue;
+    result.huge += make_huge(regions, region, written_addresses);
   }
-  if (data_size(regions) > kLarge) frozen.file = make_file(regions);
-  return frozen;
+  if (data_size(regions) > kMinHugeUse) result.file = make_file(regions);
+  return result;
 }
 
 }  // namespace mycojobs::sandbox

@@ -28,8 +28,8 @@ struct FreezeResult {
 };
 
 // Called once, by a single thread, after warm-up. Regions that cannot be frozen stay unchanged, which costs time but
-// not correctness. written: an address in each 2 MiB that every child writes. huge_pages: false in tests of a kernel
-// without huge pages.
-FreezeResult freeze_memory(std::span<const void* const> written = {}, bool huge_pages = true);
+// not correctness. `written_addresses` has an address in each 2 MiB that every child writes. `huge_pages` is false in
+// tests of a kernel without huge pages.
+FreezeResult freeze_memory(std::span<const void* const> written_addresses = {}, bool huge_pages = true);
 
 }  // namespace mycojobs::sandbox

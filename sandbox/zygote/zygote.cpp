@@ -31,15 +31,15 @@ namespace mycojobs::sandbox {
 namespace {
 
 constexpr int kControl = 3;
-constexpr std::size_t kFixedFds = 3;  // status, start, fence; the others as in sandbox/messages.h
+constexpr std::size_t kRequiredFds = 3;  // status, start, fence; the others as in sandbox/messages.h
 
-void wipe(std::string& text) { ::explicit_bzero(text.data(), text.size()); }
+void erase_text(std::string& text) { ::explicit_bzero(text.data(), text.size()); }
 
 // Erases the grants of a run, since the next child is a copy of this process and must not read them.
-void forget(RawFrame& frame, Grants& grants) {
-  wipe(frame.payload);
+void erase_grants(RawFrame& frame, Grants& grants) {
+  erase_text(frame.payload);
   for (auto* list : {&grants.fs_read, &grants.fs_write, &grants.net_allow, &grants.syscalls}) {
-    for (std::string& text : *list) wipe(text);
+    for (std::string& text : *list) erase_text(text);
   }
 }
 
@@ -49,39 +49,39 @@ class Zygote {
   [[noreturn]] void serve();
 
  private:
-  void take_filters();
-  void check_alone() const;
+  void receive_filters();
+  void check_single_threaded() const;
   void send_files() const;
   void fork_run(RawFrame&&);
   static void refuse_run(RawFrame&);
   pid_t fork_in_new_namespace(ChildRun&) const;
   void reap();
-  [[noreturn]] void refuse(const std::string& why) const;
+  [[noreturn]] void exit_with_refusal(const std::string& reason) const;
 
   const ZygoteHost& host_;
   FilterSet filters_;
   int rank_ = 0;
   std::string fail_step_;
-  std::vector<std::string> leave_out_;
-  Fd alive_, own_pid_namespace_, children_;
+  std::vector<std::string> disabled_steps_;
+  Fd alive_, pid_namespace_, children_;
   std::unordered_map<pid_t, std::uint64_t> runs_;
 };
 
-void Zygote::refuse(const std::string& why) const {
-  send_message(kControl, RequestRefused{std::string(host_.name) + ": " + why});
+void Zygote::exit_with_refusal(const std::string& reason) const {
+  send_message(kControl, RequestRefused{std::string(host_.name) + ": " + reason});
   std::exit(1);
 }
 
-void Zygote::take_filters() {
+void Zygote::receive_filters() {
   RawFrame frame;
   Programs programs;
   if (receive_raw(kControl, frame) != ReceiveResult::frame) std::exit(0);  // the launcher has ended
   if (!decode(frame, programs) || frame.fds.empty() || frame.fds.size() > 2)
-    refuse("the launcher uses another protocol version");
+    exit_with_refusal("the launcher uses another protocol version");
   if (int error = read_filters(frame.fds[0].get(), filters_); error != 0)
-    refuse("the seccomp programs are not readable");
+    exit_with_refusal("the seccomp programs are not readable");
   fail_step_ = programs.fail_step;
-  leave_out_ = programs.leave_out;
+  disabled_steps_ = programs.disabled_steps;
   rank_ = programs.rank;
   if (frame.fds.size() == 2) alive_ = std::move(frame.fds[1]);
 }
@@ -96,10 +96,10 @@ std::size_t count_entries(const char* folder) {
 }
 
 // Every job would inherit an open descriptor, and fork can deadlock with a second thread.
-void Zygote::check_alone() const {
-  if (count_entries("/proc/self/task") != 1) refuse("a preloaded module left a thread running");
+void Zygote::check_single_threaded() const {
+  if (count_entries("/proc/self/task") != 1) exit_with_refusal("a preloaded module left a thread running");
   const std::size_t expected = 4 + 1 + (alive_ ? 1 : 0);  // 0, 1, 2, control; the folder being read; alive
-  if (count_entries("/proc/self/fd") != expected) refuse("a preloaded module left a file open");
+  if (count_entries("/proc/self/fd") != expected) exit_with_refusal("a preloaded module left a file open");
 }
 
 // Returns the paths of all mapped files in the zygote's root.
@@ -124,7 +124,7 @@ std::vector<std::string> mapped_files() {
 void Zygote::send_files() const {
   constexpr std::size_t kMaxBytes = 80U << 10;
   LoadedFiles loaded{mapped_files()};
-  for (auto& file : host_.loaded != nullptr ? host_.loaded() : std::vector<std::string>())
+  for (auto& file : host_.loaded_files != nullptr ? host_.loaded_files() : std::vector<std::string>())
     loaded.files.push_back(std::move(file));
   std::size_t bytes = 0, count = 0;
   while (count < loaded.files.size() && (bytes += loaded.files[count].size() + 4) < kMaxBytes) ++count;
@@ -133,21 +133,21 @@ void Zygote::send_files() const {
 }
 
 void Zygote::serve() {
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) refuse("cannot tie itself to the launcher");
+  if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) exit_with_refusal("cannot tie itself to the launcher");
   // No descendant needs to gain rights by exec. Dropped here, the bounding set need not be dropped twice per job.
   for (unsigned long cap = 0; ::prctl(PR_CAPBSET_READ, cap) >= 0; ++cap) ::prctl(PR_CAPBSET_DROP, cap);
-  take_filters();  // also detects that the launcher has died
-  check_alone();
+  receive_filters();  // also detects that the launcher has died
+  check_single_threaded();
   ::prctl(PR_SET_NAME, (std::string("mj-") + host_.name).c_str());
   sigset_t children;
   ::sigemptyset(&children);
   ::sigaddset(&children, SIGCHLD);
   ::sigprocmask(SIG_BLOCK, &children, nullptr);
   children_.reset(::signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK));
-  own_pid_namespace_.reset(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
-  if (!children_ || !own_pid_namespace_) refuse("cannot open the descriptors of the server");
+  pid_namespace_.reset(::open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC));
+  if (!children_ || !pid_namespace_) exit_with_refusal("cannot open the descriptors of the server");
   send_files();
-  freeze_memory(host_.written != nullptr ? host_.written() : std::span<const void* const>());
+  freeze_memory(host_.written_memory != nullptr ? host_.written_memory() : std::span<const void* const>());
   send_message(kControl, Ready{});
   pollfd sources[] = {{kControl, POLLIN, 0}, {children_.get(), POLLIN, 0}};
   for (;;) {
@@ -166,7 +166,7 @@ void Zygote::serve() {
 // Uses fork() of libc, which updates the thread id, locks and atfork handlers, unlike a raw clone; the namespace is
 // therefore selected before. setns() to the own namespace is first, since unshare() cannot nest a second PID namespace.
 pid_t Zygote::fork_in_new_namespace(ChildRun& run) const {
-  if (::setns(own_pid_namespace_.get(), CLONE_NEWPID) != 0 || ::unshare(CLONE_NEWPID) != 0) return -1;
+  if (::setns(pid_namespace_.get(), CLONE_NEWPID) != 0 || ::unshare(CLONE_NEWPID) != 0) return -1;
   if (host_.before_fork != nullptr) host_.before_fork();
   const pid_t pid = ::fork();
   if (pid == 0) run_init(run);
@@ -182,12 +182,12 @@ void Zygote::fork_run(RawFrame&& frame) {
   const Grants& grants = run.request.grants;
   const std::size_t filters = run.request.own_filter ? 1 : 0;
   const std::size_t mounts = grants.fs_read.size() + grants.fs_write.size();
-  if (frame.fds.size() < kFixedFds + filters + mounts) std::_Exit(1);
+  if (frame.fds.size() < kRequiredFds + filters + mounts) std::_Exit(1);
   run.status = frame.fds[0].get();
   run.start = frame.fds[1].get();
   run.fence = frame.fds[2].get();
-  if (filters > 0) run.filter = frame.fds[kFixedFds].get();
-  for (std::size_t i = kFixedFds + filters; i < frame.fds.size(); ++i) {
+  if (filters > 0) run.filter = frame.fds[kRequiredFds].get();
+  for (std::size_t i = kRequiredFds + filters; i < frame.fds.size(); ++i) {
     auto& list = run.mounts.size() < mounts ? run.mounts : run.cgroups;
     list.push_back(frame.fds[i].get());
   }
@@ -195,11 +195,11 @@ void Zygote::fork_run(RawFrame&& frame) {
   run.filters = &filters_;
   run.host = &host_;
   run.fail_step = fail_step_;
-  run.leave_out = leave_out_;
+  run.disabled_steps = disabled_steps_;
   run.rank = rank_;
   const pid_t pid = fork_in_new_namespace(run);
   const int error = errno;
-  forget(frame, run.request.grants);
+  erase_grants(frame, run.request.grants);
   if (pid < 0) {
     send_message(kControl, RunForked{run.request.run, error});
     return;
@@ -218,7 +218,7 @@ void Zygote::fork_run(RawFrame&& frame) {
 void Zygote::refuse_run(RawFrame& frame) {
   Fork request;
   if (!decode(frame, request)) std::_Exit(1);
-  forget(frame, request.grants);
+  erase_grants(frame, request.grants);
   send_message(kControl, RunForked{request.run, EMFILE});
 }
 
@@ -247,22 +247,22 @@ namespace mycojobs {
 namespace {
 
 // Exchanges the effective capabilities of the calling thread, as two 32-bit words. Returns 0 or an errno.
-int exchange_rights(unsigned (&in_force)[2]) {
+int exchange_capabilities(unsigned (&in_force)[2]) {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
-  __user_cap_data_struct rights[2] = {};
-  if (::syscall(SYS_capget, &header, rights) != 0) return errno;
-  std::swap(in_force[0], rights[0].effective);
-  std::swap(in_force[1], rights[1].effective);
-  return ::syscall(SYS_capset, &header, rights) == 0 ? 0 : errno;
+  __user_cap_data_struct capabilities[2] = {};
+  if (::syscall(SYS_capget, &header, capabilities) != 0) return errno;
+  std::swap(in_force[0], capabilities[0].effective);
+  std::swap(in_force[1], capabilities[1].effective);
+  return ::syscall(SYS_capset, &header, capabilities) == 0 ? 0 : errno;
 }
 
 }  // namespace
 
 CapabilityDropScope::CapabilityDropScope() {
-  if (exchange_rights(before_) != 0) std::abort();
+  if (exchange_capabilities(effective_) != 0) std::abort();
 }
 CapabilityDropScope::~CapabilityDropScope() {
-  if (exchange_rights(before_) != 0) std::abort();
+  if (exchange_capabilities(effective_) != 0) std::abort();
 }
 
 void serve_zygote(const ZygoteHost& host) { sandbox::Zygote(host).serve(); }

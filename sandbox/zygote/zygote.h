@@ -33,12 +33,12 @@ struct ZygoteHost {
   // Name of an empty folder that is created in /job for each run; may be null.
   const char* folder = nullptr;
   // Called once, before the first fork: addresses of the memory that each job writes (freeze.h); may be null.
-  std::span<const void* const> (*written)() = nullptr;
+  std::span<const void* const> (*written_memory)() = nullptr;
   // Called once, before the first fork: loaded files that are not mapped, such as modules. If one of them is updated on
   // the host, the zygote is replaced (sandbox/launcher/zygotes.h); may be null.
-  std::vector<std::string> (*loaded)() = nullptr;
+  std::vector<std::string> (*loaded_files)() = nullptr;
   // Called after run(): returns true if the script is warm and run() may be called again in this process. Null: never.
-  bool (*stays)() = nullptr;
+  bool (*can_run_again)() = nullptr;
 };
 
 // While it exists, the process has no effective capabilities: for code from the operator during warm-up. This protects
@@ -51,7 +51,7 @@ class CapabilityDropScope {
   ~CapabilityDropScope();
 
  private:
-  unsigned before_[2] = {};
+  unsigned effective_[2] = {};
 };
 
 [[noreturn]] void serve_zygote(const ZygoteHost&);

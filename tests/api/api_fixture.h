@@ -99,16 +99,17 @@ class ApiTest : public ::testing::Test {
   std::string to_string(const std::string& method, const json& params) {
     return error(method, params).value("data", json::object()).value("word", "");
   }
-  Id new_job(const json& more = json::object()) {
+  Id new_job(const json& extra_fields = json::object()) {
     json params{{"script", "print(1)"}, {"script_type", "python"}};
-    params.update(more);
+    params.update(extra_fields);
     return ok("job.create", params).value("id", 0U);
   }
   int status(const std::string& request) {
-    const test::Finished done = test::run(folder_, {"bash", "-c",
-                                                    "exec 3<>/dev/tcp/127.0.0.1/" + std::to_string(server_->port()) +
-                                                        "; printf '" + request + "' >&3; head -1 <&3"});
-    return done.out.size() > 12 ? std::stoi(done.out.substr(9, 3)) : 0;
+    const test::ProcessResult command_result =
+        test::run(folder_, {"bash", "-c",
+                            "exec 3<>/dev/tcp/127.0.0.1/" + std::to_string(server_->port()) + "; printf '" + request +
+                                "' >&3; head -1 <&3"});
+    return command_result.out.size() > 12 ? std::stoi(command_result.out.substr(9, 3)) : 0;
   }
 };
 

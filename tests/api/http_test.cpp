@@ -113,7 +113,7 @@ class Http : public ::testing::Test {
          {"POST", "/peer",
           [](const HttpRequest& from) {
             HttpReply reply = echo(from);
-            reply.proven = from.header("x-proves");
+            reply.signer_key = from.header("x-proves");
             return reply;
           }},
          {"GET", "/slow",
@@ -125,8 +125,8 @@ class Http : public ::testing::Test {
          {"GET", "/wait",
           [this](const HttpRequest& from) {
             ++calls_;
-            while (!released_ && from.note_wait(true)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            from.note_wait(false);
+            while (!released_ && from.report_wait(true)) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            from.report_wait(false);
             return HttpReply{200, "text/plain", "waited", {}, {}};
           }},
          {"GET", "/busy", [this](const HttpRequest&) { return busy_call(); }},
@@ -139,7 +139,7 @@ class Http : public ::testing::Test {
          {"GET", "/throw", [](const HttpRequest&) -> HttpReply { throw std::runtime_error("secret"); }},
          {"GET", "/events", [this](const HttpRequest&) { return events(); }}},
         [](const HttpRequest& from) -> Admission {
-          if (from.headers.contains("x-refuse")) return {refuse(403, "denied", "no", "nothing")};
+          if (from.headers.contains("x-refuse")) return {error_reply(403, "denied", "no", "nothing")};
           if (from.headers.contains("x-operator")) return {{}, ConnectionClass::operators};
           if (from.headers.contains("authorization"))
             return {{}, ConnectionClass::token, std::strtoull(from.header("authorization").c_str(), nullptr, 10)};
@@ -147,8 +147,8 @@ class Http : public ::testing::Test {
           if (from.path == "/login") return {{}, ConnectionClass::login};
           if (from.path == "/page") return {{}, ConnectionClass::page};
           if (from.path == "/busy.json")
-            return {{}, ConnectionClass::open, 0, [] { return HttpReply{200, "text/plain", "the latest", {}, {}}; }};
-          return {{}, from.path == "/a.json" ? ConnectionClass::open : ConnectionClass::anonymous};
+            return {{}, ConnectionClass::health, 0, [] { return HttpReply{200, "text/plain", "the latest", {}, {}}; }};
+          return {{}, from.path == "/a.json" ? ConnectionClass::health : ConnectionClass::anonymous};
         });
     ASSERT_TRUE(server) << server.error().message;
     server_ = std::move(*server);
@@ -348,7 +348,7 @@ TEST_F(Http, ResponsesDoNotWaitForAcknowledgements) {
 // Slow clients open far more connections than permitted. A client with a token is still served.
 TEST_F(Http, SilentConnectionsDoNotBlockOthers) {
   limits_.header_ms = 60000;
-  limits_.lobby = 16;
+  limits_.pending_connections = 16;
   start();
   std::vector<Peer> silent;
   for (int i = 0; i < 200; ++i) {
@@ -419,7 +419,7 @@ TEST_F(Http, PeerBodiesHaveTheirOwnLimitAndShare) {
 }
 
 TEST_F(Http, IdleAuthenticatedConnectionIsEvicted) {
-  limits_.peers = 8;
+  limits_.peer_connections = 8;
   limits_.idle_ms = 60000;
   start();
   std::vector<Peer> proven;
@@ -443,7 +443,7 @@ TEST_F(Http, IdleAuthenticatedConnectionIsEvicted) {
 }
 
 TEST_F(Http, OneKeyGetsAtMostAQuarterOfThePlaces) {
-  limits_.peers = 8;
+  limits_.peer_connections = 8;
   limits_.idle_ms = 60000;
   start();
   std::vector<Peer> greedy;
@@ -498,7 +498,7 @@ TEST_F(Http, UnsupportedRequestIsRejectedAndClosed) {
   expect_serves();
 }
 
-// The head of a request by this actor whose body is not sent.
+// Returns the head of a request of this actor. The test does not send the body.
 std::string unsent_body(int actor, std::size_t length = 5) {
   return "POST / HTTP/1.1\r\nHost: x\r\nAuthorization: " + std::to_string(actor) +
          "\r\nContent-Length: " + std::to_string(length) + "\r\n\r\n";
@@ -576,7 +576,7 @@ TEST_F(Http, EventStreamsAreEvictedForOtherActors) {
   EXPECT_NE(other.read("POST:in").find("200"), std::string::npos);
 }
 
-// Of the actors with many connections the first ones may have none that waits.
+// Evicts connections of each actor with many connections, also if the first of these actors has no waiting connection.
 TEST_F(Http, ActorsWithManyConnectionsAreEvictedInTurn) {
   limits_.connections = 12;
   limits_.idle_ms = 600'000;
@@ -633,7 +633,7 @@ TEST_F(Http, UnreadResponsesAreEvictedForOtherActors) {
   EXPECT_GE(third.drain(), 19U << 20);
 }
 
-// A place of one class is no way to a further place of another one.
+// A connection counts only towards the limit of its current class, so a client cannot exceed another limit.
 TEST_F(Http, ConnectionIsCountedByItsLatestRequest) {
   limits_.idle_ms = 600'000;
   start();
@@ -703,7 +703,7 @@ TEST_F(Http, LargeBodiesOfThreeActorsDoNotBlockOthers) {
   for (int actor = 1; actor <= 3; ++actor) {
     holders.push_back(peer());
     ASSERT_TRUE(holders.back().send(unsent_body(actor, 1'000'000) + max));
-    ASSERT_TRUE(eventually([&] {  // its bytes are there as soon as the actor gets no more
+    ASSERT_TRUE(eventually([&] {  // once requests of the actor are rejected, its bytes have been received
       const Peer probe = peer();
       (void)probe.send(unsent_body(actor, 100'000) + some.substr(0, 100'000));
       return probe.read("bbbbb").find("503") != std::string::npos;
@@ -714,9 +714,9 @@ TEST_F(Http, LargeBodiesOfThreeActorsDoNotBlockOthers) {
   EXPECT_NE(other.read("POST:").find("200"), std::string::npos);
 }
 
-// However many ask: a request that is complete is answered, and further ones are told the latest result.
+// Every complete request is answered. Requests above the limit receive the latest result without a new check.
 TEST_F(Http, HealthIsAnsweredWhenItsPlacesAreFull) {
-  limits_.open = 2;
+  limits_.health_connections = 2;
   start();
   std::vector<Peer> first;
   for (int i = 0; i < 2; ++i) {
@@ -734,7 +734,7 @@ TEST_F(Http, HealthIsAnsweredWhenItsPlacesAreFull) {
 }
 
 TEST_F(Http, CompleteLoginIsAnsweredUnderFlood) {
-  limits_.logins = 2;
+  limits_.login_connections = 2;
   limits_.header_ms = limits_.body_part_ms = 600'000;
   start();
   const Peer complete = peer(), incomplete = peer();
@@ -760,8 +760,8 @@ TEST_F(Http, CompleteLoginIsAnsweredUnderFlood) {
 }
 
 TEST_F(Http, NetworkGetsAtMostAQuarterOfTheLogins) {
-  limits_.logins = 8;
-  limits_.spare_loopback = false;
+  limits_.login_connections = 8;
+  limits_.exempt_loopback = false;
   start();
   std::vector<Peer> clients;
   const auto log_in = [&](std::uint32_t host) -> const Peer& {
@@ -778,7 +778,7 @@ TEST_F(Http, NetworkGetsAtMostAQuarterOfTheLogins) {
 }
 
 TEST_F(Http, UnreadPageConnectionIsEvicted) {
-  limits_.page = 2;
+  limits_.page_connections = 2;
   limits_.write_ms = 600'000;
   start();
   std::vector<Peer> clients;

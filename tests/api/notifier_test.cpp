@@ -79,10 +79,10 @@ class NotifierTest : public ::testing::Test {
   }
   // Returns the notice with its number of attempts, or "" if there is none.
   std::string notice() {
-    const Reply entries = redis_.plain(1, {"ZRANGE", "mj:notices", "0", "0"});
+    const Reply entries = redis_.run_command(1, {"ZRANGE", "mj:notices", "0", "0"});
     return entries.size() == 0 ? "" : std::string(entries.at(0).text());
   }
-  bool is_settled() { return redis_.plain(1, {"ZCARD", "mj:notices"}).number() == 0; }
+  bool is_settled() { return redis_.run_command(1, {"ZCARD", "mj:notices"}).number() == 0; }
 
   SystemClock clock_;
   MemoryServer redis_{clock_};

@@ -18,7 +18,7 @@ class ParamTypes : public ApiTest {
   void SetUp() override {
     services_ = std::make_unique<api::Services>(redis_, clock_, settings_);
     services_->stopping = true;  // waiting calls return at once
-    rpc_ = std::make_unique<api::Rpc>(api::methods_of(*services_, ApiRole::coordinator), api::RpcLimits{});
+    rpc_ = std::make_unique<api::Rpc>(api::make_methods(*services_, ApiRole::coordinator), api::RpcLimits{});
   }
 
   json call(const std::string& method, const json& params) {

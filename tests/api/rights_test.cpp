@@ -287,7 +287,7 @@ TEST_F(Rights, MissingAndForbiddenRecordsLookTheSame) {
   };
   api::Services services(redis_, clock_, settings_);
   std::size_t asked = 0;
-  for (const api::Method& method : api::methods_of(services, ApiRole::coordinator)) {
+  for (const api::Method& method : api::make_methods(services, ApiRole::coordinator)) {
     const std::string name(method.name);
     bool by_id = false;
     for (const api::Param& each : method.params) by_id = by_id || each.name == "id";

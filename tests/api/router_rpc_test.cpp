@@ -37,13 +37,14 @@ class RouterCalls : public ApiTest {
   }
   std::string push(Id id) {
     const std::string key = job_key(12, id), url = server_->url();
-    here_.plain(1, {"HSET", key, "id", std::to_string(id), "caller_id", "12", "context_id", "1", "script_type",
-                    "python", "script", "pass", "status", "dispatched", "supervisor_url", url, "timeout", "3600"});
+    here_.run_command(
+        1, {"HSET", key, "id", std::to_string(id), "caller_id", "12", "context_id", "1", "script_type", "python",
+            "script", "pass", "status", "dispatched", "supervisor_url", url, "timeout", "3600"});
     here_.push(1, router_queue(url), key);
     return key;
   }
   std::string field(const std::string& key, const std::string& name) {
-    return std::string(here_.plain(1, {"HGET", key, name}).text());
+    return std::string(here_.run_command(1, {"HGET", key, name}).text());
   }
   // A runner of the supervisor claims the received jobs and ends them.
   std::size_t run_there() {
@@ -130,8 +131,9 @@ TEST_F(RouterCalls, EndlessSupervisorLogDoesNotBlockShutdown) {
   ASSERT_TRUE(there) << there.error().message;
   ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 51, {{"address", (*there)->url()}, {"secret", "s"}}}));
   open();
-  here_.plain(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python",
-                  "script", "pass", "status", "dispatched", "supervisor_url", (*there)->url(), "timeout", "3600"});
+  here_.run_command(
+      1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python", "script",
+          "pass", "status", "dispatched", "supervisor_url", (*there)->url(), "timeout", "3600"});
   here_.push(1, router_queue((*there)->url()), "job:12:1");
   ASSERT_TRUE(eventually([&] { return asked > 2; }));
   const auto began = std::chrono::steady_clock::now();
@@ -166,8 +168,9 @@ TEST_F(RouterCalls, RunningJobSurvivesRejectedCalls) {
   ASSERT_TRUE(there) << there.error().message;
   ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 51, {{"address", (*there)->url()}, {"secret", "s"}}}));
   open();
-  here_.plain(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python",
-                  "script", "pass", "status", "dispatched", "supervisor_url", (*there)->url(), "timeout", "3600"});
+  here_.run_command(
+      1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python", "script",
+          "pass", "status", "dispatched", "supervisor_url", (*there)->url(), "timeout", "3600"});
   here_.push(1, router_queue((*there)->url()), "job:12:1");
   ASSERT_TRUE(eventually([&] { return asked > 0; }));
   denies = true;

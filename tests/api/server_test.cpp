@@ -38,7 +38,7 @@ TEST_F(ApiTest, EveryMethodRejectsBadParameters) {
     start_anonymous();
     api::Services services(redis_, clock_, settings_);
     std::set<std::string> names;
-    for (const api::Method& method : api::methods_of(services, role)) {
+    for (const api::Method& method : api::make_methods(services, role)) {
       const std::string name(method.name);
       EXPECT_TRUE(names.insert(name).second) << name << " stands twice in the table";
       EXPECT_FALSE(method.help.empty()) << name;
@@ -92,7 +92,7 @@ TEST_F(ApiTest, MethodTableMatchesTheSpecification) {
     settings_.role = role;
     api::Services services(redis_, clock_, settings_);
     std::set<std::string> there;
-    for (const api::Method& method : api::methods_of(services, role)) there.insert(std::string(method.name));
+    for (const api::Method& method : api::make_methods(services, role)) there.insert(std::string(method.name));
     EXPECT_EQ(there, std::set<std::string>(names.begin(), names.end()));
   }
 }
@@ -112,7 +112,7 @@ TEST_F(ApiTest, ManualHasARowForEveryMethod) {
   std::string job_params;  // of job.create; the rows of other methods refer to them
   for (const ApiRole role : {ApiRole::coordinator, ApiRole::supervisor}) {
     api::Services services(redis_, clock_, settings_);
-    const auto& methods = api::methods_of(services, role);
+    const auto& methods = api::make_methods(services, role);
     for (const api::Method& method : methods) {
       if (method.name == "job.create") job_params = listed_params(method);
     }
@@ -124,7 +124,7 @@ TEST_F(ApiTest, ManualHasARowForEveryMethod) {
       const std::string row = "| `" + std::string(method.name) + "` | " + params + " | " + std::string(method.help) +
                               " | " + std::string(method.result) + " |\n";
       EXPECT_NE(manual.find(row), std::string::npos) << "missing, or in other words: " << row;
-      for (const api::Param& each : method.params) EXPECT_TRUE(api::is_type(each.type)) << each.type;
+      for (const api::Param& each : method.params) EXPECT_TRUE(api::is_param_type(each.type)) << each.type;
     }
   }
 }
@@ -420,7 +420,7 @@ TEST_F(ApiTest, InterruptedBatchReportsHowManyJobsAreStored) {
   const json jobs(400, json{{"script", "x"}, {"script_type", "python"}});
   const std::string refused = error("jobs.create", {{"jobs", jobs}}).dump();
   redis_.set_faults(nullptr);
-  const std::string written = std::to_string(redis_.plain(1, {"ZCARD", "mj:jobs"}).number());
+  const std::string written = std::to_string(redis_.run_command(1, {"ZCARD", "mj:jobs"}).number());
   EXPECT_NE(refused.find("; " + written + " jobs before it are written"), std::string::npos) << written << refused;
 }
 
@@ -518,7 +518,7 @@ TEST_F(ApiTest, CallsAndRefusalsAreCounted) {
   ask.url = server_->url() + "/rpc";
   ask.headers = {"Origin: http://x"};
   EXPECT_EQ(http_.post(ask)->status, 403);
-  const std::string text = settings_.metrics->text();
+  const std::string text = settings_.metrics->render();
   EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"job.list\",result=\"ok\"} 1\n"), std::string::npos) << text;
   EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"job.get\",result=\"not_found\"} 1\n"), std::string::npos);
   EXPECT_NE(text.find("mycojobs_rpc_calls_total{method=\"unknown\",result=\"method_not_found\"} 1\n"),
@@ -630,7 +630,7 @@ TEST_F(ApiTest, FlowEventsResumeFromTheLastId) {
   EXPECT_EQ(status("GET /events?context=1&flow=99 HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 404);
   EXPECT_EQ(status("GET /events?context=x HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n"), 400);
   server_->stop();
-  EXPECT_TRUE(test::eventually([&] { return !live.running(); }));
+  EXPECT_TRUE(test::eventually([&] { return !live.is_running(); }));
 }
 
 TEST_F(ApiTest, JobEventsContainStateAndLog) {
@@ -681,7 +681,7 @@ TEST_F(ApiTest, JobEventsContainStateAndLog) {
   EXPECT_EQ(code(reader, "job=1:1&flow=1"), "400");
   // An actor that is removed from the lists receives no more events.
   ASSERT_TRUE(store->save(1, "context:1", {{"readers", "[]"}}));
-  EXPECT_TRUE(test::eventually([&] { return !live->running(); }));
+  EXPECT_TRUE(test::eventually([&] { return !live->is_running(); }));
   EXPECT_NE(live->out().find("event: gone"), std::string::npos);
   server_->stop();
 }
@@ -709,7 +709,7 @@ TEST_F(ApiTest, FlowEventsEndWhenReadPermissionIsRevoked) {
   while (std::getline(file, line)) rows += line.find(" 14") == std::string::npos ? line + '\n' : "";
   std::ofstream(settings_.tokens_file) << rows;
   for (test::Process* each : {all.get(), one.get(), others.get()})
-    EXPECT_TRUE(test::eventually([&] { return !each->running(); })) << each->out();
+    EXPECT_TRUE(test::eventually([&] { return !each->is_running(); })) << each->out();
   ok("flow.start", flow);
   EXPECT_TRUE(test::eventually([&] { return operators->out().find("\"hold\"") != std::string::npos; }));
   for (test::Process* each : {all.get(), one.get(), others.get()})
@@ -762,7 +762,7 @@ TEST_F(ApiTest, ActorWithMostEventStreamsIsEvictedFirst) {
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(says(listen(tokens[static_cast<std::size_t>(i / 2)]), ": heartbeat"));
   EXPECT_TRUE(says(listen(tokens[4]), ": heartbeat"));
   const auto running = [&] {
-    return std::count_if(streams.begin(), streams.end(), [](const auto& each) { return each->running(); });
+    return std::count_if(streams.begin(), streams.end(), [](const auto& each) { return each->is_running(); });
   };
   EXPECT_TRUE(test::eventually([&] { return running() == 8; })) << "one has ended";
   EXPECT_TRUE(says(listen(tokens[4]), "event: refused")) << "no actor has more than it would have";
@@ -775,7 +775,7 @@ class EventStreamPlaces : public ApiTest {
   struct Client final : api::EventSink {
     std::function<bool(std::string_view)> on_text;
     bool send(std::string_view text) override { return on_text(text); }
-    bool open() const override { return true; }
+    bool is_open() const override { return true; }
   };
   const api::RpcCaller operator_{0, false, true};
   Client client_;
@@ -802,8 +802,8 @@ TEST_F(EventStreamPlaces, FailedStreamReleasesItsPlace) {
   EXPECT_EQ(first, "retry: 1000\n\n");
 }
 
-// Whether the client may still read is asked of the store while something is sent: a connection that the stream holds
-// itself would be waited for.
+// While an event is sent, the store is queried for the client's permission. If the stream held a store connection
+// itself, this query would wait for that connection.
 TEST_F(EventStreamPlaces, NothingIsSentWhileAStoreConnectionIsHeld) {
   settings_.limits.calls = 1;
   api::Services services(redis_, clock_, settings_);
@@ -811,7 +811,7 @@ TEST_F(EventStreamPlaces, NothingIsSentWhileAStoreConnectionIsHeld) {
   const api::RpcCaller caller{7, true};
   int sent = 0;
   client_.on_text = [&](std::string_view) {
-    EXPECT_TRUE(services.backends.take(7).has_value());
+    EXPECT_TRUE(services.backends.acquire(7).has_value());
     return ++sent < 2;
   };
   events.stream(asks(), caller).stream(client_);
@@ -821,14 +821,14 @@ TEST_F(EventStreamPlaces, NothingIsSentWhileAStoreConnectionIsHeld) {
 TEST_F(ApiTest, ActorWithFewestCallsIsServedNext) {
   api::BackendPool backends(redis_, 3, 3);
   std::vector<Result<api::BackendPool::Lease>> held;
-  for (int i = 0; i < 3; ++i) held.push_back(backends.take(7));
+  for (int i = 0; i < 3; ++i) held.push_back(backends.acquire(7));
   std::mutex mutex;
   std::vector<Id> order;
   std::atomic<bool> is_over{false};
   std::vector<std::thread> waiting;
   const auto wait_as = [&](Id actor) {
     waiting.emplace_back([&, actor] {
-      const auto lease = backends.take(actor);
+      const auto lease = backends.acquire(actor);
       {
         const std::lock_guard lock(mutex);
         order.push_back(lease ? actor : 0);
@@ -837,10 +837,10 @@ TEST_F(ApiTest, ActorWithFewestCallsIsServedNext) {
     });
   };
   for (int i = 0; i < 20; ++i) wait_as(7);
-  EXPECT_TRUE(test::eventually([&] { return backends.waiting() == 20; }));
+  EXPECT_TRUE(test::eventually([&] { return backends.waiting_count() == 20; }));
   wait_as(8);
-  EXPECT_TRUE(test::eventually([&] { return backends.waiting() == 21; }));
-  held.back()->release_backend();
+  EXPECT_TRUE(test::eventually([&] { return backends.waiting_count() == 21; }));
+  held.back()->release();
   EXPECT_TRUE(test::eventually([&] {
     const std::lock_guard lock(mutex);
     return !order.empty();
@@ -851,17 +851,18 @@ TEST_F(ApiTest, ActorWithFewestCallsIsServedNext) {
   EXPECT_EQ(std::count(order.begin(), order.end(), 0U), 0) << "all had their turn";
 }
 
-// The connection of a call that waits may be closed for another one: its thread must not go on waiting.
+// The connection of a waiting call may be closed in favour of another connection. The call's thread must then stop
+// waiting.
 TEST_F(ApiTest, WaitEndsWithItsConnection) {
   api::Services services(redis_, clock_, settings_);
-  const auto methods = api::methods_of(services, ApiRole::coordinator);
+  const auto methods = api::make_methods(services, ApiRole::coordinator);
   api::RpcCaller caller{0, true};
   ASSERT_TRUE(
       (*redis_.open())
           ->save(1, "job:1:1",
                  {{"id", "1"}, {"caller_id", "1"}, {"context_id", "1"}, {"script", "x"}, {"script_type", "python"}}));
   int asked = 0;
-  caller.note_wait = [&](bool waits) { return !waits || ++asked < 3; };
+  caller.report_wait = [&](bool waits) { return !waits || ++asked < 3; };
   for (const auto& [name, params] : {std::pair("jobs.wait", json{{"jobs", {"1:1"}}, {"wait_ms", 3'600'000}}),
                                      std::pair("job.run", json{{"id", 1}, {"wait_ms", 3'600'000}})}) {
     asked = 0;
@@ -878,19 +879,19 @@ TEST_F(ApiTest, WaitEndsWithItsConnection) {
 
 TEST_F(ApiTest, ActorHasAShareOfTheConcurrentCalls) {
   api::BackendPool backends(redis_, 3, 2);
-  const auto first = backends.take(7);
-  auto second = backends.take(7);
+  const auto first = backends.acquire(7);
+  auto second = backends.acquire(7);
   ASSERT_TRUE(first && second);
   std::atomic<bool> has_third{false};
-  std::thread waiting([&] { has_third = backends.take(7).has_value(); });
-  EXPECT_TRUE(backends.take(8)) << "there is one that actor 7 does not get";
+  std::thread waiting([&] { has_third = backends.acquire(7).has_value(); });
+  EXPECT_TRUE(backends.acquire(8)) << "there is one that actor 7 does not get";
   EXPECT_FALSE(has_third);
-  second->release_backend();
+  second->release();
   waiting.join();
   EXPECT_TRUE(has_third);
 }
 
-// A check that fails inside the server is no last one.
+// An internal failure of a health check must not be stored as the latest result.
 TEST_F(ApiTest, HealthIsCheckedAgainAfterAnInternalFailure) {
   start_anonymous();
   redis_.set_faults([](const ServerCall&) -> Fault { throw std::runtime_error("no memory"); });

@@ -27,23 +27,23 @@ class HandClock final : public Clock {
 TEST(Sessions, ChallengeIsValidOnceInTimeForItsServer) {
   HandClock clock;
   api::Sessions here(clock), there(clock);
-  const std::string text = here.challenge().text;
-  EXPECT_NE(text, here.challenge().text);
-  EXPECT_TRUE(here.check(text));
-  EXPECT_FALSE(there.check(text)) << "each process has a key of its own";
+  const std::string text = here.create_challenge().text;
+  EXPECT_NE(text, here.create_challenge().text);
+  EXPECT_TRUE(here.check_challenge(text));
+  EXPECT_FALSE(there.check_challenge(text)) << "each process has a key of its own";
   for (std::size_t i = 0; i < text.size(); ++i) {
     std::string other = text;
     other[i] = other[i] == '1' ? '2' : '1';
-    EXPECT_FALSE(here.check(other)) << other;
+    EXPECT_FALSE(here.check_challenge(other)) << other;
   }
-  for (const char* none : {"", ".", "..", "a.b", "1.2.3"}) EXPECT_FALSE(here.check(none)) << none;
-  EXPECT_FALSE(here.check(std::string(100'000, '.')));
+  for (const char* none : {"", ".", "..", "a.b", "1.2.3"}) EXPECT_FALSE(here.check_challenge(none)) << none;
+  EXPECT_FALSE(here.check_challenge(std::string(100'000, '.')));
   EXPECT_TRUE(here.consume_challenge(text, 12));
   EXPECT_FALSE(here.consume_challenge(text, 13));
-  EXPECT_FALSE(here.check(text));
-  const std::string later = here.challenge().text;
+  EXPECT_FALSE(here.check_challenge(text));
+  const std::string later = here.create_challenge().text;
   clock.now += 59'999;
-  EXPECT_TRUE(here.check(later));
+  EXPECT_TRUE(here.check_challenge(later));
   clock.now += 1;
   EXPECT_FALSE(here.consume_challenge(later, 12));
   EXPECT_FALSE(here.consume_challenge(text, 12)) << "what was forgotten as used is too old";
@@ -52,8 +52,8 @@ TEST(Sessions, ChallengeIsValidOnceInTimeForItsServer) {
 TEST(Sessions, SessionExpiresDespiteActivity) {
   HandClock clock;
   api::Sessions sessions(clock);
-  const auto begun = sessions.begin(12, "key");
-  EXPECT_EQ(begun.until_ms, clock.unix_ms() + 12 * 3600'000);
+  const auto begun = sessions.create_session(12, "key");
+  EXPECT_EQ(begun.expires_ms, clock.unix_ms() + 12 * 3600'000);
   for (int hour = 0; hour < 12; ++hour) {
     const auto found = sessions.find(begun.token);
     ASSERT_TRUE(found);
@@ -63,10 +63,10 @@ TEST(Sessions, SessionExpiresDespiteActivity) {
     clock.now += 3600'000;
   }
   EXPECT_FALSE(sessions.find(begun.token));
-  const auto next = sessions.begin(12, "key");
+  const auto next = sessions.create_session(12, "key");
   const std::string id = sessions.find(next.token)->id;
   EXPECT_TRUE(sessions.is_valid_session(id));
-  sessions.end(id);
+  sessions.end_session(id);
   EXPECT_FALSE(sessions.is_valid_session(id));
   EXPECT_FALSE(sessions.find(next.token));
   EXPECT_FALSE(sessions.find("mjs_"));
@@ -75,18 +75,18 @@ TEST(Sessions, SessionExpiresDespiteActivity) {
 
 TEST(Sessions, ManySessionsOfOneActorDoNotEvictOthers) {
   HandClock clock;
-  api::Sessions sessions(clock, {.of_actor = 3, .all = 5});
-  const auto other = sessions.begin(13, "k");
+  api::Sessions sessions(clock, {.max_per_actor = 3, .max_sessions = 5});
+  const auto other = sessions.create_session(13, "k");
   std::vector<std::string> tokens;
-  for (int i = 0; i < 10; ++i) tokens.push_back(sessions.begin(12, "k").token);
+  for (int i = 0; i < 10; ++i) tokens.push_back(sessions.create_session(12, "k").token);
   EXPECT_TRUE(sessions.find(other.token));
   for (int i = 0; i < 10; ++i) EXPECT_EQ(sessions.find(tokens[i]).has_value(), i >= 7) << i;
 }
 
 TEST(Sessions, ConstantLoginsDoNotLockOthersOut) {
   HandClock clock;
-  api::Sessions sessions(clock, {.used_by_actor = 3, .used = 5});
-  const auto log_in = [&](Id actor) { return sessions.consume_challenge(sessions.challenge().text, actor); };
+  api::Sessions sessions(clock, {.max_used_per_actor = 3, .max_used_challenges = 5});
+  const auto log_in = [&](Id actor) { return sessions.consume_challenge(sessions.create_challenge().text, actor); };
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(log_in(12));
   for (int i = 0; i < 10; ++i) {
     const auto refused = log_in(12);
@@ -150,7 +150,7 @@ class Login : public ApiTest {
     return last;
   }
   std::string begin() { return at_session("session.begin", proof(key_))["result"].value("token", ""); }
-  int status_of(const std::string& token) {
+  int get_status(const std::string& token) {
     auto answer = http_.post({server_->url() + "/rpc", R"({"jsonrpc":"2.0","id":1,"method":"context.rights"})", token});
     return answer ? answer->status : 0;
   }
@@ -169,7 +169,7 @@ TEST_F(Login, KeyHolderCallsOnlyAsItsActor) {
   EXPECT_EQ(to_string("job.start", {{"script", "x"}, {"script_type", "python"}}), "denied");
   EXPECT_EQ(to_string("actor.create", {{"id", 99}}), "denied");
   EXPECT_EQ(ok("session.end", json::object()).at("actor"), 12);
-  EXPECT_EQ(status_of(token_), 401);
+  EXPECT_EQ(get_status(token_), 401);
   token_ = operator_;
   EXPECT_EQ(to_string("session.end", json::object()), "invalid") << "a token of the file is no session";
 }
@@ -225,20 +225,20 @@ TEST_F(Login, WrongKeysTextsAndSignaturesAreRejected) {
 
 TEST_F(Login, RevokedKeyEndsItsSessionsAndLogins) {
   const std::string session = begin();
-  ASSERT_EQ(status_of(session), 200);
+  ASSERT_EQ(get_status(session), 200);
   test::Process stream(folder_,
                        {"curl", "-sN", "-H", "Authorization: Bearer " + session, server_->url() + "/events?context=1"});
   ASSERT_TRUE(test::eventually([&] { return stream.out().find("id: ") != std::string::npos; }));
   const SigningKey next = SigningKey::make();
   token_ = operator_;
   ok("actor.update", {{"id", 12}, {"pubkey", next.public_key()}});
-  EXPECT_EQ(status_of(session), 401);
+  EXPECT_EQ(get_status(session), 401);
   EXPECT_NE(refused(proof(key_)).find("denied signer: no actor here has the key"), std::string::npos);
   EXPECT_TRUE(at_session("session.begin", proof(next)).contains("result"));
   // The open stream of the session ends with the next event.
   ok("actor.update", {{"id", 13}, {"pubkey", key_.public_key()}});
-  EXPECT_EQ(status_of(session), 401) << "another actor's key is no way back";
-  EXPECT_TRUE(test::eventually([&] { return !stream.running(); }));
+  EXPECT_EQ(get_status(session), 401) << "another actor's key is no way back";
+  EXPECT_TRUE(test::eventually([&] { return !stream.is_running(); }));
 }
 
 TEST_F(Login, SignatureIsValidOnlyForItsOrigin) {
@@ -265,7 +265,7 @@ TEST_F(Login, SignatureIsValidOnlyForItsOrigin) {
 }
 
 TEST_F(Login, ConfiguredOriginsAreSignedExactly) {
-  settings_.names = {"https://Jobs.example.org", "http://10.0.0.7:9652", "http://intern:80"};
+  settings_.origins = {"https://Jobs.example.org", "http://10.0.0.7:9652", "http://intern:80"};
   start();
   EXPECT_EQ(audience_for("jobs.example.org"), "https://jobs.example.org");
   EXPECT_EQ(audience_for("JOBS.example.org:443"), "https://jobs.example.org");
@@ -296,29 +296,29 @@ TEST(PublicOrigin, LoopbackNamesAreOnlyForLoopbackPeers) {
   api::HttpRequest from;
   from.port = 9652;
   from.headers["host"] = "localhost:9652";
-  EXPECT_EQ(api::origin_of(from, {}), "");
-  EXPECT_EQ(api::origin_of(from, {"http://localhost:9652"}), "http://localhost:9652") << "as of a container's port";
+  EXPECT_EQ(api::find_origin(from, {}), "");
+  EXPECT_EQ(api::find_origin(from, {"http://localhost:9652"}), "http://localhost:9652") << "as of a container's port";
   from.loopback = true;
-  EXPECT_EQ(api::origin_of(from, {}), "http://localhost:9652");
-  EXPECT_EQ(api::origin_of(from, {"https://jobs.example.org"}), "") << "names no host, and one is named";
+  EXPECT_EQ(api::find_origin(from, {}), "http://localhost:9652");
+  EXPECT_EQ(api::find_origin(from, {"https://jobs.example.org"}), "") << "names no host, and one is named";
   for (const char* header : {"forwarded", "x-forwarded-for", "x-forwarded-host", "via"}) {
     from.headers[header] = "x";
-    EXPECT_EQ(api::origin_of(from, {}), "") << header << ": a proxy is before us";
+    EXPECT_EQ(api::find_origin(from, {}), "") << header << ": a proxy is before us";
     from.headers.erase(header);
   }
-  EXPECT_EQ(api::origin_of(from, {}), "http://localhost:9652");
+  EXPECT_EQ(api::find_origin(from, {}), "http://localhost:9652");
   from.headers["host"] = "localhost:9653";
-  EXPECT_EQ(api::origin_of(from, {}), "");
+  EXPECT_EQ(api::find_origin(from, {}), "");
   from.port = 80;
   from.headers["host"] = "localhost";
-  EXPECT_EQ(api::origin_of(from, {}), "http://localhost");
+  EXPECT_EQ(api::find_origin(from, {}), "http://localhost");
 }
 
 TEST_F(Login, OtherCallsNeedAToken) {
   for (const char* method : {"system.info", "system.ping", "session.end", "job.list", "actor.list"})
     EXPECT_TRUE(why(at_session(method, json::object())).starts_with("method_not_found")) << method;
-  EXPECT_EQ(status_of(""), 401);
-  EXPECT_EQ(status_of("mjs_0000"), 401);
+  EXPECT_EQ(get_status(""), 401);
+  EXPECT_EQ(get_status("mjs_0000"), 401);
   auto two = http_.post({server_->url() + "/session",
                          R"([{"jsonrpc":"2.0","id":1,"method":"session.challenge"},)"
                          R"({"jsonrpc":"2.0","id":2,"method":"session.challenge"}])",

@@ -17,18 +17,18 @@ namespace {
 TEST(PeerRateLimit, AreCountedByNetworkAndMinute) {
   test::ManualClock clock;
   api::PeerRateLimiter strangers(clock, 2);
-  EXPECT_TRUE(strangers.check_limit("192.0.2.7"));
+  EXPECT_TRUE(strangers.is_below_limit("192.0.2.7"));
   strangers.count_refusal("192.0.2.7");
-  EXPECT_TRUE(strangers.check_limit("192.0.2.7"));
+  EXPECT_TRUE(strangers.is_below_limit("192.0.2.7"));
   strangers.count_refusal("192.0.2.7");
-  EXPECT_FALSE(strangers.check_limit("192.0.2.7"));
-  EXPECT_TRUE(strangers.check_limit("192.0.2.8"));
+  EXPECT_FALSE(strangers.is_below_limit("192.0.2.7"));
+  EXPECT_TRUE(strangers.is_below_limit("192.0.2.8"));
   clock.advance(59999);
-  EXPECT_FALSE(strangers.check_limit("192.0.2.7"));
+  EXPECT_FALSE(strangers.is_below_limit("192.0.2.7"));
   clock.advance(1);
-  EXPECT_TRUE(strangers.check_limit("192.0.2.7"));
+  EXPECT_TRUE(strangers.is_below_limit("192.0.2.7"));
   strangers.count_refusal("192.0.2.7");
-  EXPECT_TRUE(strangers.check_limit("192.0.2.7")) << "a new minute";
+  EXPECT_TRUE(strangers.is_below_limit("192.0.2.7")) << "a new minute";
 }
 
 // The stored number of networks is bounded. Networks beyond the bound share one count.
@@ -36,14 +36,14 @@ TEST(PeerRateLimit, TooManyNetworksShareOneCounter) {
   test::ManualClock clock;
   api::PeerRateLimiter strangers(clock, 2);
   for (int i = 0; i < 1000; ++i) strangers.count_refusal(std::to_string(i));
-  EXPECT_TRUE(strangers.check_limit("one more"));
+  EXPECT_TRUE(strangers.is_below_limit("one more"));
   strangers.count_refusal("one more");
   strangers.count_refusal("another");
-  EXPECT_FALSE(strangers.check_limit("a third"));
-  EXPECT_TRUE(strangers.check_limit("0"));
+  EXPECT_FALSE(strangers.is_below_limit("a third"));
+  EXPECT_TRUE(strangers.is_below_limit("0"));
   clock.advance(60000);
   strangers.count_refusal("one more");
-  EXPECT_TRUE(strangers.check_limit("a third"));
+  EXPECT_TRUE(strangers.is_below_limit("a third"));
 }
 
 TEST(PeerRateLimit, ManyNetworksDoNotAffectKnownNetworks) {
@@ -51,31 +51,31 @@ TEST(PeerRateLimit, ManyNetworksDoNotAffectKnownNetworks) {
   api::PeerRateLimiter strangers(clock, 2);
   strangers.mark_known_network("peer");
   for (int i = 0; i < 1002; ++i) strangers.count_refusal(std::to_string(i));
-  EXPECT_FALSE(strangers.check_limit("a third"));
-  EXPECT_TRUE(strangers.check_limit("peer"));
+  EXPECT_FALSE(strangers.is_below_limit("a third"));
+  EXPECT_TRUE(strangers.is_below_limit("peer"));
   strangers.count_refusal("peer");
-  EXPECT_TRUE(strangers.check_limit("peer"));
+  EXPECT_TRUE(strangers.is_below_limit("peer"));
   strangers.count_refusal("peer");
-  EXPECT_FALSE(strangers.check_limit("peer")) << "it is counted alone";
+  EXPECT_FALSE(strangers.is_below_limit("peer")) << "it is counted alone";
 }
 
 class PeerRateLimitHttp : public ApiTest {
  protected:
   SigningKey own_ = SigningKey::make(), ann_ = SigningKey::make(), peer_ = SigningKey::make();
 
-  void open(bool spare_loopback) {
+  void open(bool exempt_loopback) {
     settings_.coordinator_key = own_.public_key();
     settings_.contexts = {8};
-    settings_.limits.strangers = 3;
-    settings_.limits.spare_loopback = spare_loopback;
-    redis_.plain(0, {"HSET", "actor:5", "id", "5", "pubkey", ann_.public_key(), "address", "[\"http://a:1\"]"});
-    redis_.plain(8, {"HSET", "context:8", "submitters", "[5]"});
+    settings_.limits.unknown_peer_requests = 3;
+    settings_.limits.exempt_loopback = exempt_loopback;
+    redis_.run_command(0, {"HSET", "actor:5", "id", "5", "pubkey", ann_.public_key(), "address", "[\"http://a:1\"]"});
+    redis_.run_command(8, {"HSET", "context:8", "submitters", "[5]"});
     start();
   }
   // A message of ann, signed with this key.
   std::string message(Id id, const SigningKey& by) {
-    const Message mail = test::signed_mail(id, 8, own_.public_key(), clock_, by);
-    return rpc_request("message.deliver", {{"envelope", test::sealed(mail, 8, clock_, peer_)}});
+    const Message mail = test::make_signed_message(id, 8, own_.public_key(), clock_, by);
+    return rpc_request("message.deliver", {{"envelope", test::seal_message(mail, 8, clock_, peer_)}});
   }
   // Sends the request on a connection of its own, as a separate client. Returns the HTTP status.
   int deliver(const std::string& request) {
@@ -103,9 +103,9 @@ TEST_F(PeerRateLimitHttp, HeadsAreRejectedAboveTheRate) {
 // Every host that has seen a message can send it again, in an envelope of any key.
 TEST_F(PeerRateLimitHttp, RepeatedMessagesAreCounted) {
   open(false);
-  const Message mail = test::signed_mail(1, 8, own_.public_key(), clock_, ann_);
+  const Message mail = test::make_signed_message(1, 8, own_.public_key(), clock_, ann_);
   const auto in_envelope_of = [&](const SigningKey& key) {
-    return rpc_request("message.deliver", {{"envelope", test::sealed(mail, 8, clock_, key)}});
+    return rpc_request("message.deliver", {{"envelope", test::seal_message(mail, 8, clock_, key)}});
   };
   EXPECT_EQ(deliver(in_envelope_of(peer_)), 200);
   for (int i = 0; i < 3; ++i) EXPECT_EQ(deliver(in_envelope_of(SigningKey::make())), 200) << "known";

@@ -28,7 +28,7 @@ TEST(Tokens, NewTokenIsAcceptedAndNotStoredInPlain) {
   EXPECT_EQ(facts.st_mode & 0777, 0600);
 
   Tokens tokens(file);
-  ASSERT_TRUE(tokens.refresh());
+  ASSERT_TRUE(tokens.reload_if_changed());
   ASSERT_TRUE(tokens.find(*token));
   EXPECT_EQ(tokens.find(*token)->actor, 12U);
   EXPECT_FALSE(tokens.find(*token)->operator_token);
@@ -43,19 +43,19 @@ TEST(Tokens, ChangedFileIsReloadedAndInvalidFileDeniesAll) {
   const TempDir folder;
   const std::string file = folder / "tokens";
   Tokens tokens(file);
-  ASSERT_TRUE(tokens.refresh());
+  ASSERT_TRUE(tokens.reload_if_changed());
   EXPECT_FALSE(tokens.has_tokens());
   const std::string token = *add_token(file, {12, false, false}, "");
-  ASSERT_TRUE(tokens.refresh());
+  ASSERT_TRUE(tokens.reload_if_changed());
   EXPECT_TRUE(tokens.find(token));
   folder.write("tokens", "nonsense\n");
-  const auto bad = tokens.refresh();
+  const auto bad = tokens.reload_if_changed();
   ASSERT_FALSE(bad);
   EXPECT_NE(bad.error().message.find("line 1"), std::string::npos) << bad.error().message;
   EXPECT_FALSE(tokens.find(token));
-  EXPECT_FALSE(tokens.refresh()) << "a bad file stays bad until it changes";
+  EXPECT_FALSE(tokens.reload_if_changed()) << "a bad file stays bad until it changes";
   std::filesystem::remove(file);
-  ASSERT_TRUE(tokens.refresh());
+  ASSERT_TRUE(tokens.reload_if_changed());
   EXPECT_FALSE(tokens.has_tokens());
 }
 
@@ -65,7 +65,7 @@ TEST(Tokens, FileWritableByOthersIsRejected) {
   ASSERT_TRUE(add_token(file, {12, false, false}, ""));
   ASSERT_EQ(::chmod(file.c_str(), 0666), 0);
   Tokens tokens(file);
-  const auto refused = tokens.refresh();
+  const auto refused = tokens.reload_if_changed();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::denied);
   EXPECT_FALSE(tokens.has_tokens());
@@ -73,10 +73,10 @@ TEST(Tokens, FileWritableByOthersIsRejected) {
 
 TEST(Tokens, ErrorsContainTheLineOfTheRow) {
   const std::string hash(64, 'a');
-  EXPECT_EQ(read_tokens("# a comment\n\n  " + hash + "\t12  a note \r\n" + hash + " operator")->size(), 2U);
+  EXPECT_EQ(parse_tokens("# a comment\n\n  " + hash + "\t12  a note \r\n" + hash + " operator")->size(), 2U);
   for (const std::string& row : {hash, hash + " 0", hash + " 4294967296", hash + " -1", hash + " admin",
                                  std::string(64, 'A') + " 12", std::string(63, 'a') + " 12"}) {
-    const auto read = read_tokens("\n" + row);
+    const auto read = parse_tokens("\n" + row);
     ASSERT_FALSE(read) << row;
     EXPECT_EQ(read.error().code, Code::invalid);
     EXPECT_NE(read.error().message.find("line 2"), std::string::npos) << read.error().message;

@@ -27,7 +27,7 @@ TEST_F(CgroupTest, CountsUsageAndLeavesNothing) {
   EXPECT_EQ(usage.oom_kills, 0U);
   EXPECT_EQ(usage.pids_max_hits, 0U);
   groups_->remove(1);
-  EXPECT_FALSE(any_group_of(own_group_name() + "/1"));
+  EXPECT_FALSE(has_group(launcher_group_name() + "/1"));
   EXPECT_EQ(groups_->usage(1).memory_peak, 0U);  // SX8: no usage remains that could be added to another run
 }
 
@@ -86,9 +86,9 @@ TEST_F(CgroupTest, LimitsOfAGroupCanBeChangedBothWays) {
   EXPECT_TRUE(killed(wait_status(start_in(joins, [] { return touch(64 * kMebi); }))));
   EXPECT_TRUE(ended_with(wait_status(start_in(joins, forks_until_refused)), 3));
   groups_->remove(1);
-  const auto gone = groups_->set_limits(7, 16 * kMebi, 3);
-  ASSERT_FALSE(gone);
-  EXPECT_NE(gone.error().message.find("/7/"), std::string::npos) << gone.error().message;
+  const auto is_reaped = groups_->set_limits(7, 16 * kMebi, 3);
+  ASSERT_FALSE(is_reaped);
+  EXPECT_NE(is_reaped.error().message.find("/7/"), std::string::npos) << is_reaped.error().message;
 }
 
 // SX7
@@ -99,7 +99,7 @@ TEST_F(CgroupTest, NoProcessSurvivesTheGroup) {
   groups_->remove(1);
   EXPECT_TRUE(killed(wait_status(sleeper)));
   (void)make(2, 64 * kMebi, 8);  // also removes the first group
-  EXPECT_FALSE(any_group_of(own_group_name() + "/1"));
+  EXPECT_FALSE(has_group(launcher_group_name() + "/1"));
   groups_->remove(2);
 }
 
@@ -112,10 +112,10 @@ TEST_F(CgroupTest, LeftoversOfADeadLauncherAreRemoved) {
   if (launcher == 0) {
     auto* groups = new Cgroups();  // not destroyed, as after a crash
     groups->open();
-    const auto joins = groups->make(1, limits_of(64 * kMebi, 8));
+    const auto joins = groups->make(1, make_limits(64 * kMebi, 8));
     const pid_t orphan = joins ? start_in(*joins, [] { return ::pause(); }) : -1;
     char name[256] = {};
-    std::snprintf(name, sizeof name, "%d %s", orphan, own_group_name().c_str());
+    std::snprintf(name, sizeof name, "%d %s", orphan, launcher_group_name().c_str());
     (void)!::write(pipe[1], name, sizeof name);
     ::_exit(0);
   }
@@ -128,13 +128,13 @@ TEST_F(CgroupTest, LeftoversOfADeadLauncherAreRemoved) {
   char name[200] = {};
   ASSERT_EQ(std::sscanf(text, "%d %199s", &orphan, name), 2);
   ASSERT_GT(orphan, 1);
-  ASSERT_TRUE(any_group_of(name));
+  ASSERT_TRUE(has_group(name));
   Cgroups next;
   next.open();
-  EXPECT_FALSE(any_group_of(name));
+  EXPECT_FALSE(has_group(name));
   for (int i = 0; i < 2000 && ::kill(orphan, 0) == 0; ++i) ::usleep(5000);  // until its new parent has reaped it
   EXPECT_NE(::kill(orphan, 0), 0);
-  EXPECT_TRUE(any_group_of(own_group_name()));  // the group of the living launcher stays
+  EXPECT_TRUE(has_group(launcher_group_name()));  // the group of the living launcher stays
 }
 
 // The launcher of a container that has ended: its pid namespace and its lock no longer exist.
@@ -156,26 +156,26 @@ TEST_F(CgroupTest, GroupsOfAFormerPidNamespaceAreRemoved) {
   {
     Cgroups next;
     next.open();
-    EXPECT_FALSE(any_group_of(dead));
-    EXPECT_TRUE(any_group_of(alive)) << "its launcher holds the lock";
+    EXPECT_FALSE(has_group(dead));
+    EXPECT_TRUE(has_group(alive)) << "its launcher holds the lock";
     // The groups of a living launcher are locked.
     for (const CgroupHierarchy& place : find_cgroups()) {
-      const Fd lock(::open((place.path + "/" + own_group_name()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+      const Fd lock(::open((place.path + "/" + launcher_group_name()).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
       EXPECT_NE(::flock(lock.get(), LOCK_EX | LOCK_NB), 0);
     }
     locks.clear();
     next.remove_leftovers();
-    EXPECT_FALSE(any_group_of(alive));
+    EXPECT_FALSE(has_group(alive));
   }
 }
 
 TEST(CgroupNames, IdentifyTheirOwner) {
-  EXPECT_FALSE(left_by_dead_launcher("/", own_group_name()));
-  std::string later = own_group_name();
+  EXPECT_FALSE(belongs_to_dead_launcher("/", launcher_group_name()));
+  std::string later = launcher_group_name();
   later.back() = later.back() == '1' ? '2' : '1';  // same pid, another start time
-  EXPECT_TRUE(left_by_dead_launcher("/", later));
+  EXPECT_TRUE(belongs_to_dead_launcher("/", later));
   for (const char* other : {"", "system.slice", "mycojobs-self", "mycojobs-1-2", "mycojobs-1-1-1"}) {
-    EXPECT_FALSE(left_by_dead_launcher("/", other)) << other;  // of no launcher, or of another pid namespace
+    EXPECT_FALSE(belongs_to_dead_launcher("/", other)) << other;  // of no launcher, or of another pid namespace
   }
 }
 

@@ -26,7 +26,7 @@ namespace mycojobs::sandbox {
 
 inline constexpr std::uint64_t kMebi = 1 << 20;
 
-inline Limits limits_of(std::uint64_t memory_bytes, std::uint32_t pids) {
+inline Limits make_limits(std::uint64_t memory_bytes, std::uint32_t pids) {
   Limits limits;
   limits.memory_bytes = memory_bytes;
   limits.pids = pids;
@@ -81,7 +81,7 @@ inline int forks_until_refused() {
   return 20;
 }
 
-inline bool any_group_of(const std::string& name) {
+inline bool has_group(const std::string& name) {
   for (const auto& place : find_cgroups()) {
     if (std::filesystem::exists(place.path + "/" + name)) return true;
   }
@@ -99,7 +99,7 @@ class CgroupTest : public ::testing::Test {
   }
   bool may() const { return groups_->has_memory() && groups_->has_pids(); }
   std::vector<Fd> make(std::uint64_t run, std::uint64_t memory_bytes, std::uint32_t pids) {
-    auto joins = groups_->make(run, limits_of(memory_bytes, pids));
+    auto joins = groups_->make(run, make_limits(memory_bytes, pids));
     EXPECT_TRUE(joins) << joins.error().message;
     return joins ? std::move(*joins) : std::vector<Fd>();
   }

@@ -59,11 +59,11 @@ class CgroupReuse : public CgroupTest {
  protected:
   // Removes the group and kills its processes.
   void remove(std::uint64_t run, const TestSandbox& sandbox) {
-    const std::string name = own_group_name() + "/" + std::to_string(run);
+    const std::string name = launcher_group_name() + "/" + std::to_string(run);
     groups_->remove(run);
     EXPECT_TRUE(killed(wait_status(sandbox.init())));
-    for (int i = 0; i < 500 && any_group_of(name); ++i) groups_->remove(run), ::usleep(10000);
-    EXPECT_FALSE(any_group_of(name));
+    for (int i = 0; i < 500 && has_group(name); ++i) groups_->remove(run), ::usleep(10000);
+    EXPECT_FALSE(has_group(name));
   }
   // Behaves as on a kernel without memory.peak and pids.peak.
   void sample_peaks() {
@@ -81,14 +81,14 @@ TEST_F(CgroupReuse, UsageOfARunIsItsOwn) {
   TestSandbox sandbox(make(1, 128 * kMebi, 8));
   for (int i = 0; i < 5; ++i) {
     sandbox.run({1, 1});
-    const auto small = groups_->reset_for_next_run(1, limits_of(128 * kMebi, 8), 1);
+    const auto small = groups_->reset_for_next_run(1, make_limits(128 * kMebi, 8), 1);
     ASSERT_TRUE(small) << i;
     EXPECT_GE(small->memory_peak, kMebi) << i;
     EXPECT_LE(small->memory_peak, Cgroups::kMaxLeftoverBytes) << i;
     EXPECT_EQ(small->pids_peak, 1U) << i;
   }
   sandbox.run({1, 48});
-  const auto large = groups_->reset_for_next_run(1, limits_of(128 * kMebi, 8), 1);
+  const auto large = groups_->reset_for_next_run(1, make_limits(128 * kMebi, 8), 1);
   // If the peak cannot be reset, a later run would report it. Such a run must be the last of its group, and its own
   // peak exact.
   EXPECT_GE((large ? *large : groups_->usage(1)).memory_peak, 48 * kMebi);
@@ -100,7 +100,7 @@ TEST_F(CgroupReuse, UsageOfARunIsItsOwn) {
 
 TEST_F(CgroupReuse, RunThatMayHaveReachedALimitIsTheLast) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
-  const Limits limits = limits_of(64 * kMebi, 4);
+  const Limits limits = make_limits(64 * kMebi, 4);
   TestSandbox many(make(1, limits.memory_bytes, limits.pids));
   many.run({4, 0});
   EXPECT_FALSE(groups_->reset_for_next_run(1, limits, 2));
@@ -115,7 +115,7 @@ TEST_F(CgroupReuse, RunThatMayHaveReachedALimitIsTheLast) {
 TEST_F(CgroupReuse, SampledPeaksRestartUnlessALimitWasReached) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
   sample_peaks();
-  const Limits limits = limits_of(64 * kMebi, 4);
+  const Limits limits = make_limits(64 * kMebi, 4);
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
   sandbox.run({3, 1});
   EXPECT_FALSE(groups_->reset_for_next_run(1, limits, 2)) << "nothing is known of it";
@@ -137,7 +137,7 @@ TEST_F(CgroupReuse, SampledPeaksRestartUnlessALimitWasReached) {
 
 TEST_F(CgroupReuse, ProcessPeakRestartsWhileSomeProcessesWait) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
-  const Limits limits = limits_of(64 * kMebi, 4);
+  const Limits limits = make_limits(64 * kMebi, 4);
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
   for (const std::uint32_t processes : {3U, 1U, 3U, 3U}) {
     sandbox.run({processes, 0});
@@ -155,7 +155,7 @@ TEST_F(CgroupReuse, ProcessPeakRestartsWhileSomeProcessesWait) {
 // A limit of a parent group (such as TasksMax of the unit) refuses a process. The peak does not show this.
 TEST_F(CgroupReuse, RunRefusedAProcessBelowItsLimitIsTheLast) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
-  const Limits limits = limits_of(64 * kMebi, 8);
+  const Limits limits = make_limits(64 * kMebi, 8);
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
   sandbox.run({2, 0});
   ASSERT_TRUE(groups_->reset_for_next_run(1, limits, 2));
@@ -169,13 +169,13 @@ TEST_F(CgroupReuse, RunRefusedAProcessBelowItsLimitIsTheLast) {
 // The group has child groups. In version 2 of cgroups, only the parent groups can be killed.
 TEST_F(CgroupReuse, LeftoversOfADeadLaunchersSlotAreRemoved) {
   if (!may()) GTEST_SKIP() << "no group can be made and limited here";
-  const Limits limits = limits_of(64 * kMebi, 4);
+  const Limits limits = make_limits(64 * kMebi, 4);
   TestSandbox sandbox(make(1, limits.memory_bytes, limits.pids));
   sandbox.run({3, 0});
   ASSERT_TRUE(groups_->reset_for_next_run(1, limits, 2));
   groups_.reset();
   EXPECT_TRUE(killed(wait_status(sandbox.init())));
-  EXPECT_FALSE(any_group_of(own_group_name()));
+  EXPECT_FALSE(has_group(launcher_group_name()));
 }
 
 TEST_F(CgroupTest, PeaksAreSampledWithoutKernelSupport) {
@@ -190,7 +190,7 @@ TEST_F(CgroupTest, PeaksAreSampledWithoutKernelSupport) {
   Cgroups sampling;
   sampling.open(places);
   EXPECT_TRUE(sampling.must_sample());
-  auto joins = sampling.make(1, limits_of(64 * kMebi, 8));
+  auto joins = sampling.make(1, make_limits(64 * kMebi, 8));
   ASSERT_TRUE(joins) << joins.error().message;
   int pipe[2];
   ASSERT_EQ(::pipe(pipe), 0);

@@ -59,7 +59,7 @@ std::set<std::size_t> every_byte(const std::string& bytes) {
 }
 
 // Returns the digest of the data that a server loads from these files.
-std::string digest_of(const TempDir& folder) {
+std::string compute_digest(const TempDir& folder) {
   const std::string socket = folder / "cut.sock";
   std::vector<std::string> argv{"redis-server", "--port",       "0",   "--unixsocket", socket, "--dir",
                                 folder.path(),  "--appendonly", "yes", "--save",       ""};
@@ -88,7 +88,7 @@ std::string try_cuts(const fs::path& files, const std::set<std::size_t>& cuts, c
   for (const std::size_t size : cuts) {
     std::ofstream(incremental_file(copy), std::ios::binary | std::ios::trunc)
         .write(bytes.data(), static_cast<std::streamsize>(size));
-    const std::string found = digest_of(folder);
+    const std::string found = compute_digest(folder);
     if (found == (size == bytes.size() ? states.after : states.before)) continue;
     return "cut at byte " + std::to_string(size) + " of " + std::to_string(bytes.size()) + ": " +
            (found.empty() ? "not loaded"

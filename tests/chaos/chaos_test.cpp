@@ -60,7 +60,8 @@ struct Totals {
 std::vector<std::string> verify(const TempDir& folder, const RedisServer& redis) {
   std::vector<std::string> problems;
   for (const char* context : {"1", "2"}) {
-    const Finished verified = run(folder, {program(), "verify", "--redis", redis.url(), "--context", context});
+    const ProcessResult verified =
+        run(folder, {program_path(), "verify", "--redis", redis.url(), "--context", context});
     if (verified.code != 0) problems.push_back("mycojobs verify: " + verified.out + verified.err);
   }
   return problems;
@@ -72,10 +73,10 @@ void keep(const TempDir& folder, const std::vector<std::string>& problems) {
   std::filesystem::rename(folder.path(), kept);
   std::ofstream all(kept + "/problems.txt");
   for (const auto& problem : problems) all << "- " << problem << "\n";
-  std::string shown;
-  for (std::size_t i = 0; i < problems.size() && i < kMaxShown; ++i) shown += "- " + problems[i] + "\n";
-  if (problems.size() > kMaxShown) shown += "... and " + std::to_string(problems.size() - kMaxShown) + " more\n";
-  ADD_FAILURE() << shown << "all of them, Redis' files and the agents' logs: " << kept;
+  std::string report;
+  for (std::size_t i = 0; i < problems.size() && i < kMaxShown; ++i) report += "- " + problems[i] + "\n";
+  if (problems.size() > kMaxShown) report += "... and " + std::to_string(problems.size() - kMaxShown) + " more\n";
+  ADD_FAILURE() << report << "all of them, Redis' files and the agents' logs: " << kept;
 }
 
 void play(std::uint64_t seed, bool fsync_always, Totals& totals) {

@@ -13,13 +13,13 @@ constexpr const char* kQueue = "queue:python";
 // exists.
 constexpr std::int64_t kTogetherUs = 1'000'000;
 
-std::vector<std::string> record_of(const PlannedJob& job) {
+std::vector<std::string> encode_record(const PlannedJob& job) {
   std::vector<std::string> words{"HSET",        job.key(),
                                  "id",          std::to_string(job.name.id),
                                  "caller_id",   std::to_string(job.caller),
                                  "context_id",  std::to_string(job.name.context),
                                  "name",        job.kind->name,
-                                 "script",      script_of(*job.kind),
+                                 "script",      make_script(*job.kind),
                                  "script_type", "python",
                                  "status",      "dispatched",
                                  "timeout",     "60"};
@@ -89,7 +89,7 @@ void Client::submit(PlannedJob& job) {
 
 bool Client::submit_at_once(const PlannedJob& job) {
   const int context = job.name.context;
-  const bool queued = plain_.command(context, {"MULTI"}) && plain_.command(context, record_of(job)) &&
+  const bool queued = plain_.command(context, {"MULTI"}) && plain_.command(context, encode_record(job)) &&
                       plain_.command(context, {"LPUSH", kQueue, job.key()});
   const auto exec = queued ? plain_.command(context, {"EXEC"}) : std::nullopt;
   if (!queued) plain_.command(context, {"DISCARD"});  // a command was refused, but the connection is still in MULTI
@@ -99,22 +99,22 @@ bool Client::submit_at_once(const PlannedJob& job) {
 bool Client::submit_in_steps(const PlannedJob& job) {
   const std::vector<std::string> push{"LPUSH", kQueue, job.key()};
   const bool record_first = job.way == Way::record_first;
-  return plain_.command(job.name.context, record_first ? record_of(job) : push) &&
-         plain_.command(job.name.context, record_first ? push : record_of(job));
+  return plain_.command(job.name.context, record_first ? encode_record(job) : push) &&
+         plain_.command(job.name.context, record_first ? push : encode_record(job));
 }
 
 bool Client::submit_by_cli(const PlannedJob& job) {
   const std::string socket = redis_.url().substr(std::string("unix://").size());
   Process cli(folder_, {"redis-cli", "-s", socket, "-n", std::to_string(job.name.context)}, {},
-              quoted(record_of(job)) + quoted({"LPUSH", kQueue, job.key()}));
-  const Finished finished = cli.wait(Seconds(1));
+              quoted(encode_record(job)) + quoted({"LPUSH", kQueue, job.key()}));
+  const ProcessResult finished = cli.wait(Seconds(1));
   return finished.code == 0 && finished.out.find_first_not_of("0123456789\n") == std::string::npos &&
          std::count(finished.out.begin(), finished.out.end(), '\n') == 2;
 }
 
 bool Client::submit_by_program(PlannedJob& job) {
   // `job submit` is atomic, and with the same idempotency key it returns the first job again.
-  std::vector<std::string> argv{program(),
+  std::vector<std::string> argv{program_path(),
                                 "job",
                                 "submit",
                                 "-",
@@ -131,8 +131,8 @@ bool Client::submit_by_program(PlannedJob& job) {
                                 job.kind->name,
                                 "--idempotency-key",
                                 job.token};
-  Process submit(folder_, argv, {}, script_of(*job.kind));
-  const Finished finished = submit.wait(Seconds(2));
+  Process submit(folder_, argv, {}, make_script(*job.kind));
+  const ProcessResult finished = submit.wait(Seconds(2));
   const auto answer = nlohmann::json::parse(finished.out, nullptr, false);
   if (finished.code != 0 || !answer.is_object() || !answer.contains("id")) return false;
   job.name.id = answer["id"].get<std::uint32_t>();
@@ -143,12 +143,12 @@ bool Client::complete(const PlannedJob& job) {
   const int context = job.name.context;
   const auto record = plain_.command(context, {"EXISTS", job.key()});
   if (!record) return false;
-  if (record->number() == 0 && !plain_.command(context, record_of(job))) return false;
+  if (record->number() == 0 && !plain_.command(context, encode_record(job))) return false;
   const auto listed = plain_.command(context, {"LPOS", kQueue, job.key()});
   const auto claim = plain_.command(context, {"EXISTS", "mj:claim:" + job.key()});
   if (!listed || !claim) return false;
   // The entry may be pushed a second time, which must not run the job twice.
-  return !listed->nil() || claim->number() == 1 || plain_.command(context, {"LPUSH", kQueue, job.key()});
+  return !listed->is_nil() || claim->number() == 1 || plain_.command(context, {"LPUSH", kQueue, job.key()});
 }
 
 std::optional<bool> Client::knows(const PlannedJob& job) {
@@ -158,7 +158,7 @@ std::optional<bool> Client::knows(const PlannedJob& job) {
 }
 
 void Client::cancel(const PlannedJob& job) {
-  Process(folder_, {program(), "job", "cancel", job.key(), "--redis", redis_.url(), "--context",
+  Process(folder_, {program_path(), "job", "cancel", job.key(), "--redis", redis_.url(), "--context",
                     std::to_string(job.name.context)})
       .wait(Seconds(2));
 }

@@ -12,7 +12,7 @@
 
 namespace mycojobs::test {
 
-// One connection per context. Each call has a time-out.
+// A Redis client with one connection per context and a time-out for each call.
 class PlainRedis {
  public:
   static constexpr std::uint32_t kShortMs = 250;    // for a server that may be dead or stopped

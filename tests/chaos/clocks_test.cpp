@@ -32,7 +32,8 @@ TEST_F(ClockSkew, HostsMayDifferByTenMinutesAndJump) {
   start_agent(redis.url(), 1, "1,2", ahead.environment());
   start_agent(redis.url(), 2, "1,2", behind.environment());
   start_agent(redis.url(), 3, "1,2", jumping.environment());
-  ASSERT_TRUE(is_up(redis, 1) && is_up(redis, 2) && is_up(redis, 3)) << agents_.front()->err();
+  ASSERT_TRUE(wait_until_registered(redis, 1) && wait_until_registered(redis, 2) && wait_until_registered(redis, 3))
+      << agents_.front()->err();
   Workload jobs(folder_, redis, random_);
   for (const int sign : {1, -1, 1, -1, 0}) {
     jumping.jump(sign * kTenMinutes);
@@ -49,7 +50,7 @@ TEST_F(ClockSkew, RedisMayJumpAhead) {
   const auto redis = skewed_redis(folder_, skew);
   start_agent(redis->url(), 1, "1,2");
   start_agent(redis->url(), 2, "1,2");
-  ASSERT_TRUE(is_up(*redis, 1) && is_up(*redis, 2)) << agents_.front()->err();
+  ASSERT_TRUE(wait_until_registered(*redis, 1) && wait_until_registered(*redis, 2)) << agents_.front()->err();
   Workload jobs(folder_, *redis, random_);
   for (const int times : {0, 1, 2}) {
     skew.jump(times * kTenMinutes);
@@ -63,7 +64,7 @@ TEST_F(ClockSkew, DeadRunnersAreFoundAfterRedisJumpsBack) {
   const Skew skew(folder_, "redis", 0);
   const auto redis = skewed_redis(folder_, skew);
   start_agent(redis->url(), 1, "1,2");
-  ASSERT_TRUE(is_up(*redis, 1)) << agents_.front()->err();
+  ASSERT_TRUE(wait_until_registered(*redis, 1)) << agents_.front()->err();
   Workload jobs(folder_, *redis, random_);
   constexpr std::uint32_t kFirst = 90001, kLast = 90003;
   for (std::uint32_t id = kFirst; id <= kLast; ++id) {

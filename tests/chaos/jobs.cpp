@@ -90,7 +90,7 @@ const Kind& kind(std::string_view name) {
   throw std::logic_error("no kind " + std::string(name));
 }
 
-std::string script_of(const Kind& kind) { return std::string(kIntroduce) + "import sys\n" + kind.script + kLeave; }
+std::string make_script(const Kind& kind) { return std::string(kIntroduce) + "import sys\n" + kind.script + kLeave; }
 
 std::string PlannedJob::key() const { return "job:" + std::to_string(caller) + ":" + std::to_string(name.id); }
 

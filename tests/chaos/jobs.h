@@ -66,6 +66,6 @@ class Plan {
   unsigned serial_ = 0;
 };
 
-std::string script_of(const Kind&);
+std::string make_script(const Kind&);
 
 }  // namespace mycojobs::test

@@ -39,7 +39,7 @@ bool Round::kill_redis(const Card& card) {
     return true;
   }
   if (!signal_process(*server, card.signal)) return false;
-  note("stop " + server->shown());
+  note("stop " + server->to_text());
   stopped_.push_back({*server, boot_us() + stop_length(random_)});
   return true;
 }
@@ -47,7 +47,7 @@ bool Round::kill_redis(const Card& card) {
 bool Round::kill_process(const Card& card) {
   const auto all = witness_->latest();
   const auto stopped_below = [&](pid_t launcher, Component what) {
-    return std::any_of(stopped_.begin(), stopped_.end(), [&](const Stopped& each) {
+    return std::any_of(stopped_.begin(), stopped_.end(), [&](const PausedProcess& each) {
       return each.process.launcher == launcher && each.process.what == what;
     });
   };
@@ -64,14 +64,14 @@ bool Round::kill_process(const Card& card) {
   if (choice.empty()) return false;
   const ProcessSeen victim = choice[pick(random_, choice.size())];
   if (!signal_process(victim, card.signal)) return false;
-  note((card.signal == SIGKILL ? "kill " : "stop ") + victim.shown());
+  note((card.signal == SIGKILL ? "kill " : "stop ") + victim.to_text());
   if (card.signal == SIGKILL && (victim.what == Component::init || victim.what == Component::job))
     mark_hit(victim, all);
   if (card.signal == SIGSTOP) stopped_.push_back({victim, boot_us() + stop_length(random_)});
   if (!card.with_agent) return true;
   const auto above = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.pid == victim.agent; });
   if (above != all.end() && signal_process(*above, SIGKILL)) {
-    note("kill " + above->shown());
+    note("kill " + above->to_text());
     ++tally_[{Component::agent, SIGKILL}];
   }
   return true;

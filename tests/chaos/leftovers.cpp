@@ -11,7 +11,7 @@ namespace fs = std::filesystem;
 
 // Returns the cgroups of these launchers in all hierarchies of this host. Their names are mycojobs-<pid
 // namespace>-<pid>-<start>.
-std::vector<std::string> cgroups_of(const std::vector<pid_t>& launchers) {
+std::vector<std::string> find_cgroups(const std::vector<pid_t>& launchers) {
   struct stat space {};
   ::stat("/proc/self/ns/pid", &space);
   std::set<std::string> prefixes;
@@ -56,12 +56,12 @@ std::vector<std::string> Leftovers::check_once(ProcessTree& tree, const std::vec
   std::vector<std::string> left;
   for (const auto& process : tree.walk()) {
     if (process.what == Component::redis) continue;
-    left.push_back("process " + process.shown());
+    left.push_back("process " + process.to_text());
   }
   for (const auto& line : host_mounts()) {
     if (!mounts_.contains(line)) left.push_back("mount " + line);
   }
-  for (const auto& path : cgroups_of(launchers)) left.push_back("cgroup " + path);
+  for (const auto& path : find_cgroups(launchers)) left.push_back("cgroup " + path);
   for (const auto& path : files_below(folder_ / "tmp")) left.push_back("temporary file " + path);
   return left;
 }

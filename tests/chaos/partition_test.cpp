@@ -24,7 +24,7 @@ TEST_F(Partition, AgentReconnectsWithoutDuplicates) {
   // Context 1 is served only by the agent behind the proxy.
   const Process& behind = start_agent(wire.url(), 1, "1,2");
   start_agent(redis.url(), 2, "2");
-  ASSERT_TRUE(is_up(redis, 1) && is_up(redis, 2, 2)) << behind.err();
+  ASSERT_TRUE(wait_until_registered(redis, 1) && wait_until_registered(redis, 2, 2)) << behind.err();
   Workload jobs(folder_, redis, random_);
   std::uint32_t probes = 90000;  // ids that no other job of this test has
   for (const Fault& fault : kFaults) {

@@ -34,7 +34,7 @@ std::string read_small(const std::string& path) {
   return text;
 }
 
-std::vector<pid_t> children_of(pid_t pid) {
+std::vector<pid_t> find_children(pid_t pid) {
   std::vector<pid_t> children;
   const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
   DIR* folder = ::opendir(tasks.c_str());
@@ -79,7 +79,7 @@ const char* to_string(Component what) {
   return kWords[static_cast<int>(what)];
 }
 
-std::string ProcessSeen::shown() const {
+std::string ProcessSeen::to_text() const {
   return std::string(to_string(what)) + " " + std::to_string(pid) + " (" + comm + ") of " + std::to_string(parent);
 }
 
@@ -113,7 +113,7 @@ std::vector<ProcessSeen> ProcessTree::walk() {
   return seen;
 }
 
-Component ProcessTree::role_of(const ProcessSeen& parent, const ProcessSeen& child) {
+Component ProcessTree::classify(const ProcessSeen& parent, const ProcessSeen& child) {
   switch (parent.what) {
     case Component::agent:
       // The agent first tests its helpers. A guardian is named launcher until it has forked the launcher.
@@ -139,10 +139,10 @@ Component ProcessTree::role_of(const ProcessSeen& parent, const ProcessSeen& chi
 }
 
 void ProcessTree::descend(const ProcessSeen& parent, std::vector<ProcessSeen>& seen, int depth) {
-  for (const pid_t pid : children_of(parent.pid)) {
+  for (const pid_t pid : find_children(parent.pid)) {
     ProcessSeen child;
     if (!look_at(pid, child)) continue;
-    child.what = role_of(parent, child);
+    child.what = classify(parent, child);
     // A launcher that is not reaped would appear to be alive, so its leftovers would not be removed.
     const bool orphan = depth == 0 && child.what != Component::agent && child.what != Component::redis &&
                         child.what != Component::other;

@@ -30,7 +30,7 @@ struct ProcessSeen {
   char state = '?';
   std::int64_t before_us = 0, after_us = 0;  // CLOCK_BOOTTIME: seen alive between these times
   std::int64_t real_us = 0;                  // CLOCK_REALTIME at before_us
-  std::string shown() const;                 // text for error messages
+  std::string to_text() const;               // text for error messages
   bool dead() const { return state == 'Z' || state == 'X'; }
 };
 
@@ -43,7 +43,7 @@ class ProcessTree {
   std::vector<ProcessSeen> walk();
 
  private:
-  Component role_of(const ProcessSeen& parent, const ProcessSeen&);
+  Component classify(const ProcessSeen& parent, const ProcessSeen&);
   void descend(const ProcessSeen& parent, std::vector<ProcessSeen>& seen, int depth);
 
   std::mutex mutex_;

@@ -126,7 +126,7 @@ TEST_F(RefusedAgents, ContinueWhenRedisHasMemoryAgain) {
   const RedisServer redis(folder_);
   start_agent(redis.url(), 1, "1,2");
   start_agent(redis.url(), 2, "1,2");
-  ASSERT_TRUE(is_up(redis, 1) && is_up(redis, 2)) << agents_.front()->err();
+  ASSERT_TRUE(wait_until_registered(redis, 1) && wait_until_registered(redis, 2)) << agents_.front()->err();
   PlainRedis admin(redis, PlainRedis::kLongMs);
   Workload jobs(folder_, redis, random_);
   for (const double seconds : {1.0, 4.0, 0.5}) {

@@ -31,7 +31,7 @@ std::unique_ptr<Process> start_chaos_agent(const TempDir& folder, const std::str
   const std::string id = std::to_string(runner);
   std::istringstream options(
       "--slots 3 --grace 300ms --job-max-deliveries 1000 --sandbox-memory 48MiB --job-output-bytes 64KiB");
-  std::vector<std::string> argv{program(), "agent", "--redis", url, "--runner", id, "--context", contexts};
+  std::vector<std::string> argv{program_path(), "agent", "--redis", url, "--runner", id, "--context", contexts};
   for (std::string word; options >> word;) argv.push_back(word);
   argv.insert(argv.end(),
               {"--lease", std::to_string(kLeaseUs / kSecondUs) + "s", "--state-dir", folder / ("state" + id)});
@@ -54,7 +54,8 @@ std::vector<std::string> Round::run() {
   deal();
   keep_agents(true);
   for (const auto& agent : agents_) {
-    if (!is_up(redis_, agent.runner)) problems_.push_back("an agent did not start: " + agent.process->err());
+    if (!wait_until_registered(redis_, agent.runner))
+      problems_.push_back("an agent did not start: " + agent.process->err());
   }
   if (problems_.empty()) {
     play();
@@ -127,8 +128,8 @@ void Round::settle() {
 void Round::keep_agents(bool at_once) {
   for (auto& agent : agents_) {
     const std::int64_t now_us = boot_us();
-    if (agent.process && !agent.process->running()) {
-      const Finished finished = agent.process->wait();
+    if (agent.process && !agent.process->is_running()) {
+      const ProcessResult finished = agent.process->wait();
       // Expected exit codes. 69: the agent could not start because Redis was not running. 75: its predecessor still
       // holds the id.
       if (finished.code != 128 + SIGKILL && finished.code != 69 && finished.code != 75) {
@@ -161,10 +162,10 @@ void Round::look_after_redis_started() {
 
 void Round::let_continue(bool at_once) {
   const std::int64_t now_us = boot_us();
-  std::erase_if(stopped_, [&](const Stopped& each) {
+  std::erase_if(stopped_, [&](const PausedProcess& each) {
     if (!at_once && now_us < each.continue_us) return false;
     signal_process(each.process, SIGCONT);
-    note("continue " + each.process.shown());
+    note("continue " + each.process.to_text());
     return true;
   });
 }
@@ -179,7 +180,7 @@ std::vector<std::string> Round::stop_agents() {
   std::vector<std::string> problems;
   for (auto& agent : agents_) agent.process->signal(SIGTERM);
   for (auto& agent : agents_) {
-    const Finished finished = agent.process->wait();
+    const ProcessResult finished = agent.process->wait();
     if (finished.code == 0) continue;
     problems.push_back("an agent answered TERM with " + std::to_string(finished.code) + ": " + tail(finished.err));
   }

@@ -39,7 +39,7 @@ struct RoundSettings {
   std::int64_t pause_us = 380'000;  // average time between kills
 };
 
-struct Stopped {
+struct PausedProcess {
   ProcessSeen process;
   std::int64_t continue_us = 0;
 };
@@ -99,7 +99,7 @@ class Round {
   std::unique_ptr<Witness> witness_;
   std::vector<AgentSlot> agents_;
   std::deque<Card> deck_;
-  std::vector<Stopped> stopped_;
+  std::vector<PausedProcess> stopped_;
   std::set<JobName> hits_;
   Tally tally_;
   std::vector<std::string> problems_;

@@ -15,7 +15,8 @@ namespace mycojobs::test {
 // Options of a Redis that permits DEBUG DIGEST, followed by the options in `more`.
 std::vector<std::string> digest_options(std::vector<std::string> more);
 
-// DEBUG DIGEST: equal for equal contents of all databases, including TTLs. Empty if there is no reply.
+// Returns the result of DEBUG DIGEST, which is equal for equal contents of all databases, including TTLs. Returns "" if
+// there is no reply.
 std::string digest(PlainRedis&);
 // Returns the value of "field:value" in INFO.
 std::string info(PlainRedis&, const std::string& section, const std::string& field);

@@ -23,17 +23,17 @@ Job job(Id id) {
   return job;
 }
 Job dependent(Id id, std::vector<Id> on) {
-  Job made = job(id);
-  made.dependends = std::move(on);
-  return made;
+  Job new_job = job(id);
+  new_job.dependends = std::move(on);
+  return new_job;
 }
 Job keyed(Id id) {
-  Job made = job(id);
-  made.concurrency_key = "one at a time";
-  return made;
+  Job new_job = job(id);
+  new_job.concurrency_key = "one at a time";
+  return new_job;
 }
 
-JobEnd end_of(const std::string& detail) {
+JobEnd make_failed_end(const std::string& detail) {
   JobEnd end;
   end.status = detail == "ok" ? JobStatus::finished : JobStatus::error;
   end.detail = detail;
@@ -97,7 +97,7 @@ void Steps::report(const std::string& name, Id id, std::function<Report(const Cl
 
 void Steps::end(Id id, const std::string& detail, std::optional<std::uint64_t> retry_after_ms) {
   report("end " + detail, id, [detail, retry_after_ms](const ClaimRef& claim) {
-    return EndReport{claim, end_of(detail), retry_after_ms};
+    return EndReport{claim, make_failed_end(detail), retry_after_ms};
   });
 }
 
@@ -133,7 +133,7 @@ void Steps::failures() {
   submit(retried);
   claim(2);
   end(2, "exception", 1);
-  tick("retry is due", {}, &TickReply::due);
+  tick("retry is due", {}, &TickReply::queued);
   claim(2);
   add("cancel a live one", [this] { return store_.cancel(kContext, key(2)); });
   end(2, "cancelled");
@@ -188,7 +188,7 @@ void Steps::limits() {
   Job hasty = job(24);
   hasty.queue_timeout_ms = 1;
   submit(hasty);
-  tick("waited too long", {}, &TickReply::overdue);
+  tick("waited too long", {}, &TickReply::timed_out);
   claim(23);
   end(23, "ok");
 }
@@ -239,13 +239,13 @@ void Steps::post(const std::string& name, PostRules rules) {
 void Steps::commit(const std::string& name, std::function<void(DeploymentCommit&)> change) {
   add(name, [this, change]() -> Result<void> {
     MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
-    MJ_TRY(waiting, deployments_.mail(kContext, kWorld, 10));
+    MJ_TRY(waiting, deployments_.read_inbox(kContext, kWorld, 10));
     DeploymentCommit wanted;
     wanted.context = kContext;
     wanted.deployment = kWorld;
-    wanted.base = read.height;
+    wanted.base_height = read.height;
     wanted.facts = {"a fact", "another"};
-    for (const InboxEntry& mail : waiting) wanted.done.push_back(mail.id);
+    for (const InboxEntry& mail : waiting) wanted.processed_entries.push_back(mail.id);
     change(wanted);
     return deployments_.commit(wanted);
   });
@@ -259,7 +259,7 @@ void Steps::worlds() {
   commit("a step with a long state, and a snapshot", [](DeploymentCommit& wanted) {
     wanted.blobs = {{"state", std::string(100000, 'x')}, {"snapshot", "bytes"}};
     wanted.snapshot = "snapshot";
-    wanted.full = std::vector<std::string>{"acme/order@1 07"};
+    wanted.full_instances = std::vector<std::string>{"acme/order@1 07"};
     wanted.due_ms = 1;
   });
   add("collect", [this]() -> Result<void> {
@@ -276,15 +276,15 @@ void Steps::worlds() {
   end(50, "ok");
   commit("the receipt", [](DeploymentCommit& wanted) {
     // the deployment must be notified exactly once; otherwise the commit is refused
-    if (wanted.done.size() != 1) wanted.base = 0;
+    if (wanted.processed_entries.size() != 1) wanted.base_height = 0;
   });
   add("repair", [this]() -> Result<void> {
     MJ_TRY(read, deployments_.read(kContext, kWorld, 0, 0));
     MJ_TRY(done, deployments_.repair(kContext, kWorld, read.height,
-                                     {{DeploymentFix::Kind::list},
-                                      {DeploymentFix::Kind::due},
-                                      {DeploymentFix::Kind::open, "acme/order@1 07", ""},
-                                      {DeploymentFix::Kind::notice, "job", "job:12:50"}}));
+                                     {{DeploymentFix::Kind::add_to_list},
+                                      {DeploymentFix::Kind::make_due},
+                                      {DeploymentFix::Kind::clear_full, "acme/order@1 07", ""},
+                                      {DeploymentFix::Kind::add_end_notice, "job", "job:12:50"}}));
     return done ? Result<void>() : odd("it has moved");
   });
 }

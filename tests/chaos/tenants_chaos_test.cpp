@@ -36,11 +36,11 @@ class TenantsChaos : public ::testing::Test {
     const unsigned seed = std::random_device()();
     std::cout << "tenants chaos: seed " << seed << std::endl;
     random_.seed(seed);
-    both_.bob.coordinate();
-    both_.alice.coordinate();
+    both_.bob.start_coordinator();
+    both_.alice.start_coordinator();
     to_alice_ = std::make_unique<Proxy>(both_.alice.port);
     to_bob_ = std::make_unique<Proxy>(both_.bob.port);
-    both_.introduce(to_bob_->url(), to_alice_->url());
+    both_.create_peer_records(to_bob_->url(), to_alice_->url());
     work();
   }
   void work() {
@@ -71,11 +71,11 @@ class TenantsChaos : public ::testing::Test {
     switch (random_() % 8) {
       case 0:
         kill(both_.bob.coordinator);
-        both_.bob.coordinate();
+        both_.bob.start_coordinator();
         break;
       case 1:
         kill(both_.alice.coordinator);
-        both_.alice.coordinate();
+        both_.alice.start_coordinator();
         break;
       case 2:
         kill(both_.alice.agents.front());
@@ -101,9 +101,9 @@ class TenantsChaos : public ::testing::Test {
   }
   // Restarts programs that have exited because they did not find their Redis, as a service manager does.
   void mend() {
-    if (!both_.bob.coordinator->running()) both_.bob.coordinate();
-    if (!both_.alice.coordinator->running()) both_.alice.coordinate();
-    if (!both_.alice.agents.front()->running()) work();
+    if (!both_.bob.coordinator->is_running()) both_.bob.start_coordinator();
+    if (!both_.alice.coordinator->is_running()) both_.alice.start_coordinator();
+    if (!both_.alice.agents.front()->is_running()) work();
   }
   // Number of bob's processed messages; -1 if Redis did not answer.
   int processed() const {
@@ -142,7 +142,7 @@ TEST_F(TenantsChaos, EachOfAThousandMessagesRunsAndAnswersOnce) {
   std::cout << "tenants chaos: " << harms << " times killed or cut, " << processed() << " messages in " << seconds()
             << " s" << std::endl;
 
-  const auto jobs = both_.alice.keys_like("job:5:*");
+  const auto jobs = both_.alice.find_keys("job:5:*");
   EXPECT_EQ(jobs.size(), static_cast<std::size_t>(kMessages)) << "each has its job, and no other";
   const auto lines_of = [](const std::string& text) {
     std::istringstream lines(text);
@@ -157,16 +157,16 @@ TEST_F(TenantsChaos, EachOfAThousandMessagesRunsAndAnswersOnce) {
   const auto there = lines_of(both_.alice.cli({"EVAL", of_jobs, "0", "job:5:*"}));
   const auto here = lines_of(both_.bob.cli({"EVAL", of_jobs, "0", "job:12:*"}));
   const auto answered = both_.bob.msg_in();
-  const std::multiset<std::string> shown(answered.begin(), answered.end());
+  const std::multiset<std::string> listed_ids(answered.begin(), answered.end());
   int wrong = 0;
   for (int id = 1; id <= kMessages; ++id) {
     const std::string n = std::to_string(id), result = " {\"n\":\"" + n + "\"}";
     wrong += there.count("finished message:5:" + n + result) == 1 ? 0 : 1;
     wrong += here.count("finished " + result) == 1 ? 0 : 1;
-    wrong += shown.count("message:12:" + n) == 1 ? 0 : 1;
+    wrong += listed_ids.count("message:12:" + n) == 1 ? 0 : 1;
   }
   EXPECT_EQ(wrong, 0);
-  EXPECT_EQ(shown.size(), static_cast<std::size_t>(kMessages));
+  EXPECT_EQ(listed_ids.size(), static_cast<std::size_t>(kMessages));
   both_.bob.expect_verified();
   both_.alice.expect_verified();
 }
@@ -179,7 +179,7 @@ class TenantsClockSkew : public ::testing::Test {
   TenantsClockSkew() {
     give_clock(bob_, bobs_clock_);
     give_clock(alice_, alices_clock_);
-    both_.meet();
+    both_.start_both();
     alice_.work();
     script_ = bob_.folder.write("x.py", "import time\ntime.sleep(2)\nresult = {'n': '1'}");
   }
@@ -192,13 +192,13 @@ class TenantsClockSkew : public ::testing::Test {
     ::unsetenv("MJ_SKEW_FILE");
   }
   std::string send() {
-    const Finished done =
+    const ProcessResult command_result =
         bob_({"message", "send", script_, "--to", "9", "--address", alice_.url(), "--key", "bob", "--caller", "12"});
-    EXPECT_EQ(done.code, 0) << done.err;
-    return "message:" + done.out.substr(0, done.out.find('\n'));
+    EXPECT_EQ(command_result.code, 0) << command_result.err;
+    return "message:" + command_result.out.substr(0, command_result.out.find('\n'));
   }
   bool ends(const std::string& message, const std::string& as) {
-    const bool ended = bob_.becomes(message, "status", as, Seconds(90));
+    const bool ended = bob_.wait_for_value(message, "status", as, Seconds(90));
     EXPECT_TRUE(ended) << bob_.field(message, "status") << bob_.field(message, "error") << bob_.coordinator->err()
                        << alice_.coordinator->err();
     return ended;
@@ -218,7 +218,7 @@ class TenantsClockSkew : public ::testing::Test {
 TEST_F(TenantsClockSkew, HostThatIsDownForTenMinutesCatchesUp) {
   const std::string running = send();
   ASSERT_TRUE(eventually([&] {
-    const auto jobs = alice_.keys_like("job:*");
+    const auto jobs = alice_.find_keys("job:*");
     return jobs.size() == 1 && alice_.field(jobs[0], "status") == "started";
   }));
   for (Process* each : {alice_.coordinator.get(), alice_.agents.front().get()}) {
@@ -227,17 +227,17 @@ TEST_F(TenantsClockSkew, HostThatIsDownForTenMinutesCatchesUp) {
   }
   alice_.agents.clear();
   const std::string waiting = send();
-  ASSERT_TRUE(bob_.becomes(waiting, "transport_status", "queued"));
+  ASSERT_TRUE(bob_.wait_for_value(waiting, "transport_status", "queued"));
   for (const Skew* each : {&bobs_clock_, &alices_clock_}) each->jump(kTenMinutes);
-  alice_.coordinate();
+  alice_.start_coordinator();
   alice_.work();
   EXPECT_TRUE(ends(running, "processed") && ends(waiting, "processed"));
-  EXPECT_EQ(alice_.keys_like("job:*").size(), 2U);
+  EXPECT_EQ(alice_.find_keys("job:*").size(), 2U);
 }
 
 TEST_F(TenantsClockSkew, SkewOfTwentyMinutesDelaysMessagesUntilFixed) {
   const std::string running = send();
-  ASSERT_TRUE(bob_.becomes(running, "status", "acknowledged"));
+  ASSERT_TRUE(bob_.wait_for_value(running, "status", "acknowledged"));
   alices_clock_.jump(2 * kTenMinutes);
   const auto refusals = [&] { return bob_({"context", "refusals"}).out; };
   EXPECT_TRUE(eventually([&] { return refusals().find("ahead of the clock here") != std::string::npos; }))
@@ -264,20 +264,20 @@ TEST_F(TenantsClockSkew, KilledRouterLosesNothing) {
                                 {"type", "python"},
                                 {"supervisor_url", alice_.url()}}},
                               {"near", {{"needs", {"far"}}, {"script", "result = {'n': '8'}"}, {"type", "python"}}}}}};
-  const Finished begun = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"});
+  const ProcessResult begun = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"});
   ASSERT_EQ(begun.code, 0) << begun.err;
-  const std::string key = bob_.keys_like("flow:*").at(0);
+  const std::string key = bob_.find_keys("flow:*").at(0);
   int kills = 0;
   for (; kills < 6 && bob_.field(key, "status") == "started"; ++kills) {
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
     bob_.coordinator->signal(SIGKILL);
     bob_.coordinator->wait();
-    bob_.coordinate();
+    bob_.start_coordinator();
   }
-  EXPECT_TRUE(bob_.becomes(key, "status", "finished", Seconds(90)))
+  EXPECT_TRUE(bob_.wait_for_value(key, "status", "finished", Seconds(90)))
       << bob_.field(key, "error") << bob_.coordinator->err() << alice_.coordinator->err();
   EXPECT_GE(kills, 1);
-  EXPECT_EQ(alice_.keys_like("job:15:*").size(), 1U) << "once";
+  EXPECT_EQ(alice_.find_keys("job:15:*").size(), 1U) << "once";
   EXPECT_NE(bob_.field(key, "result").find("far.n"), std::string::npos) << bob_.field(key, "result");
 }
 

@@ -22,7 +22,7 @@ bool is_terminal_fact(const std::string& kind) {
   return std::find(std::begin(kTerminal), std::end(kTerminal), kind) != std::end(kTerminal);
 }
 
-std::map<std::string, std::string> hash_of(PlainRedis& redis, int context, const std::string& key) {
+std::map<std::string, std::string> read_hash(PlainRedis& redis, int context, const std::string& key) {
   std::map<std::string, std::string> fields;
   if (const auto reply = redis.command(context, {"HGETALL", key})) {
     for (const auto& [name, value] : reply->fields()) fields[name] = value;
@@ -31,7 +31,7 @@ std::map<std::string, std::string> hash_of(PlainRedis& redis, int context, const
 }
 
 // Reads the journal of a queue once and returns the facts of each job.
-std::map<std::string, std::vector<Ledger::Fact>> facts_of(PlainRedis& redis, int context) {
+std::map<std::string, std::vector<Ledger::Fact>> read_facts(PlainRedis& redis, int context) {
   std::map<std::string, std::vector<Ledger::Fact>> facts;
   const auto entries = redis.command(context, {"XRANGE", "mj:journal:queue:python", "-", "+"});
   for (std::size_t i = 0; entries && i < entries->size(); ++i) {
@@ -74,7 +74,7 @@ class Judge {
   const Ledger* dependency(const PlannedJob&, std::uint32_t id) const;
   void complain(const PlannedJob& job, const std::string& what) {
     verdict_.problems.push_back(job.key() + " of context " + std::to_string(job.name.context) + " (" + job.kind->name +
-                                ") " + what + "\n  " + ledgers_.at({job.name.context, job.key()}).shown());
+                                ") " + what + "\n  " + ledgers_.at({job.name.context, job.key()}).to_text());
   }
   const std::vector<Life>& lives(const JobName& name) const {
     static const std::vector<Life> kNone;
@@ -93,10 +93,10 @@ Verdict Judge::take() {
   std::map<int, std::map<std::string, std::vector<Ledger::Fact>>> facts;
   for (const auto& job : evidence_.jobs) {
     const int context = job.name.context;
-    if (!facts.contains(context)) facts[context] = facts_of(redis_, context);
+    if (!facts.contains(context)) facts[context] = read_facts(redis_, context);
     Ledger& ledger = ledgers_[{context, job.key()}];
-    ledger.record = hash_of(redis_, context, job.key());
-    ledger.claim = hash_of(redis_, context, "mj:claim:" + job.key());
+    ledger.record = read_hash(redis_, context, job.key());
+    ledger.claim = read_hash(redis_, context, "mj:claim:" + job.key());
     ledger.facts = facts[context][job.key()];
     read_log(redis_, context, job.key(), ledger);
   }
@@ -216,19 +216,19 @@ void Judge::check_overlap(const PlannedJob& job, const Ledger& ledger) {
 
 std::string Ledger::end() const { return text(record, "status") + " " + text(record, "detail"); }
 
-std::string Ledger::shown() const {
-  std::string shown = "record:";
+std::string Ledger::to_text() const {
+  std::string text = "record:";
   for (const auto& [name, value] : record) {
-    if (name != "script" && name != "receipt" && name != "error_info") shown += " " + name + "=" + value;
+    if (name != "script" && name != "receipt" && name != "error_info") text += " " + name + "=" + value;
   }
-  shown += "\n  claim:";
-  for (const auto& [name, value] : claim) shown += " " + name + "=" + value;
-  shown += "\n  facts:";
+  text += "\n  claim:";
+  for (const auto& [name, value] : claim) text += " " + name + "=" + value;
+  text += "\n  facts:";
   for (const auto& fact : facts)
-    shown += " " + fact.revision + ":" + fact.kind + (fact.epoch ? "/" + std::to_string(fact.epoch) : "");
-  shown += "\n  begins:";
-  for (const auto& [epoch, at_us] : begins) shown += " " + std::to_string(epoch) + "@" + std::to_string(at_us);
-  return shown;
+    text += " " + fact.revision + ":" + fact.kind + (fact.epoch ? "/" + std::to_string(fact.epoch) : "");
+  text += "\n  begins:";
+  for (const auto& [epoch, at_us] : begins) text += " " + std::to_string(epoch) + "@" + std::to_string(at_us);
+  return text;
 }
 
 Verdict judge(const Evidence& evidence, const RedisServer& redis) { return Judge(evidence, redis).take(); }

@@ -25,7 +25,7 @@ struct Ledger {
   std::vector<std::pair<std::uint64_t, std::int64_t>> begins;
   unsigned log_ends = 0;
   std::vector<Fact> facts;  // from the journal of its queue
-  std::string shown() const;
+  std::string to_text() const;
   std::string end() const;  // "status detail"
 };
 

@@ -84,19 +84,19 @@ class DeploymentsChaos : public ::testing::Test {
     coordinate(1);
     work();
   }
-  Finished mycojobs(std::vector<std::string> words) const {
-    words.insert(words.begin(), program());
+  ProcessResult mycojobs(std::vector<std::string> words) const {
+    words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--redis", redis_.url(), "--state-dir", folder_ / "client"});
     return run(folder_, words);
   }
   void expect_says(const std::vector<std::string>& words, const std::string& says) const {
-    const Finished done = mycojobs(words);
-    EXPECT_EQ(done.code, 0) << done.out << done.err;
-    EXPECT_NE(done.out.find(says), std::string::npos) << done.out << done.err;
+    const ProcessResult result = mycojobs(words);
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    EXPECT_NE(result.out.find(says), std::string::npos) << result.out << result.err;
   }
   void coordinate(std::size_t which) {
     coordinators_[which] = std::make_unique<Process>(
-        folder_, std::vector<std::string>{program(), "coordinator", "--redis", redis_.url(), "--coordinator-lease",
+        folder_, std::vector<std::string>{program_path(), "coordinator", "--redis", redis_.url(), "--coordinator-lease",
                                           "1s", "--state-dir", folder_ / ("coordinator" + std::to_string(which))});
   }
   void work() {
@@ -108,9 +108,9 @@ class DeploymentsChaos : public ::testing::Test {
   void place(int id) {
     const std::string number = std::to_string(id);
     for (int tries = 0; tries < 100; ++tries) {
-      const Finished done = mycojobs({"workflow", "send", "shop/Placed", json{{"id", id}}.dump(), "--idempotency-key",
-                                      "order " + number, "--json"});
-      if (done.code == 0) return;
+      const ProcessResult result = mycojobs({"workflow", "send", "shop/Placed", json{{"id", id}}.dump(),
+                                             "--idempotency-key", "order " + number, "--json"});
+      if (result.code == 0) return;
       mend();
     }
     FAIL() << "order " << id << " cannot be sent";
@@ -136,13 +136,13 @@ class DeploymentsChaos : public ::testing::Test {
   // Restarts programs that have exited because they did not find their Redis, as a service manager does.
   void mend() {
     for (const std::size_t which : {0U, 1U})
-      if (!coordinators_[which]->running()) coordinate(which);
-    if (!agent_->running()) work();
+      if (!coordinators_[which]->is_running()) coordinate(which);
+    if (!agent_->is_running()) work();
   }
   json cells() {
-    const Finished done = mycojobs({"workflow", "cells", "order", "--limit", "1000", "--json"});
-    json rows = json::parse(done.out, nullptr, false);
-    return done.code == 0 && rows.is_array() ? rows : json::array();
+    const ProcessResult result = mycojobs({"workflow", "cells", "order", "--limit", "1000", "--json"});
+    json rows = json::parse(result.out, nullptr, false);
+    return result.code == 0 && rows.is_array() ? rows : json::array();
   }
   // Counts the waiting instances with nothing pending.
   int at_rest() {
@@ -158,7 +158,7 @@ class DeploymentsChaos : public ::testing::Test {
 };
 
 TEST_F(DeploymentsChaos, EachOrderCompletesOnceUnderKills) {
-  const Finished applied = mycojobs({"workflow", "apply", folder_ / "order.json"});
+  const ProcessResult applied = mycojobs({"workflow", "apply", folder_ / "order.json"});
   ASSERT_EQ(applied.code, 0) << applied.err;
   int harms = 0;
   for (int id = 1; id <= kOrders; ++id) {
@@ -178,9 +178,9 @@ TEST_F(DeploymentsChaos, EachOrderCompletesOnceUnderKills) {
       << coordinators_[0]->err() << coordinators_[1]->err() << agent_->err();
   std::cout << "worlds chaos: " << harms << " times killed, " << at_rest() << " orders" << std::endl;
   for (int id = 1; id <= kOrders; ++id) {
-    const Finished shown = mycojobs({"workflow", "show", "order", std::to_string(id), "--json"});
-    const json order = json::parse(shown.out, nullptr, false);
-    ASSERT_TRUE(order.is_object()) << id << shown.out << shown.err;
+    const ProcessResult output = mycojobs({"workflow", "show", "order", std::to_string(id), "--json"});
+    const json order = json::parse(output.out, nullptr, false);
+    ASSERT_TRUE(order.is_object()) << id << output.out << output.err;
     const json state = order.value("state", json::object());
     EXPECT_EQ(state.value("pc", ""), "done") << id;
     EXPECT_EQ(state.value("deadline", ""), "cancelled") << id;

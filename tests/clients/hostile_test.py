@@ -11,7 +11,7 @@ from stranger import ANSWERS, EVENTS, Stranger
 from world import LIMIT_S
 
 import mycojobs
-from mycojobs.http import refused
+from mycojobs.http import read_http_error
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WAIT_S = 1.2  # time-out if there is no response
@@ -107,7 +107,7 @@ class Hostile(unittest.TestCase):
 
     def test_only_the_servers_own_503_is_repeated(self):
         for status, sent in ((500, True), (502, True), (504, True), (503, False)):
-            error = refused(status, b"no")
+            error = read_http_error(status, b"no")
             self.assertIsInstance(error, mycojobs.Unavailable)
             self.assertEqual(error.sent, sent, status)
 

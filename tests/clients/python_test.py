@@ -219,9 +219,9 @@ class Jobs(Case):
 class Shipping(unittest.TestCase):
     def refused(self, function, words, *args, **kwargs):
         with self.assertRaisesRegex(mycojobs.CannotShip, words) as caught:
-            from mycojobs.ship import script_of
+            from mycojobs.ship import make_script
 
-            script_of(function, args, kwargs)
+            make_script(function, args, kwargs)
         self.assertIsInstance(caught.exception, TypeError)
 
     def test_unshippable_function_is_rejected_with_a_reason(self):
@@ -292,10 +292,10 @@ third\u2028\t
         # less indented
                 return [text, *both]
 
-        from mycojobs.ship import script_of
+        from mycojobs.ship import make_script
 
         there = {"result": {}}
-        exec(script_of(nested, (), {}), there)
+        exec(make_script(nested, (), {}), there)
         self.assertEqual(there["result"], {"return": nested()})
 
     def test_only_a_function_of_type_python_is_shipped(self):
@@ -663,7 +663,7 @@ class Asyncio(Case):
                 await another.close()
                 with self.assertRaisesRegex(mycojobs.Error, "closed"):
                     await call
-            self.assertEqual((another._http._idle, another._http._all), ([], set()))
+            self.assertEqual((another._http._idle, another._http._connections), ([], set()))
             async with mycojobs.AsyncClient(self.world.url, self.world.token) as another:
                 await another.job(job.key).cancel()
 

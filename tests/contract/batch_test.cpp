@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "bench.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -27,12 +27,12 @@ class Batch : public StoreContract {
   std::size_t add(std::span<const Job> all) {
     std::size_t added = 0;
     while (added < all.size()) {
-      const auto made = store_->submit_some(all.subspan(added), true);
-      if (!made || made->refused || made->jobs.empty()) {
-        ADD_FAILURE() << (made ? "refused" : made.error().message);
+      const auto submissions = store_->submit_batch(all.subspan(added), true);
+      if (!submissions || submissions->rejected || submissions->jobs.empty()) {
+        ADD_FAILURE() << (submissions ? "refused" : submissions.error().message);
         break;
       }
-      added += made->jobs.size();
+      added += submissions->jobs.size();
     }
     return added;
   }
@@ -42,16 +42,16 @@ TEST_P(Batch, FittingJobsAreStoredAndQueuedInOrder) {
   std::vector<Job> all = jobs(3);
   all[0].run_at_ms = 4102444800000;
   all[1].priority = 7;
-  const auto made = store_->submit_some(all, true).value();
-  ASSERT_FALSE(made.refused);
-  ASSERT_EQ(made.jobs.size(), 3U);
-  EXPECT_EQ(made.existed, std::vector<bool>(3, false));
+  const auto submissions = store_->submit_batch(all, true).value();
+  ASSERT_FALSE(submissions.rejected);
+  ASSERT_EQ(submissions.jobs.size(), 3U);
+  EXPECT_EQ(submissions.existed, std::vector<bool>(3, false));
   for (Id id = 1; id <= 3; ++id) {
-    EXPECT_EQ(made.jobs[id - 1].id, id);
-    EXPECT_EQ(made.jobs[id - 1].status, JobStatus::dispatched);
-    EXPECT_EQ(made.jobs[id - 1].detail, id == 1 ? "delayed" : "queued");
-    EXPECT_EQ(std::to_string(made.jobs[id - 1].queued_ms), field("job:12:" + std::to_string(id), "queued_ms"));
-    EXPECT_EQ(std::to_string(made.jobs[id - 1].created_at), field("job:12:" + std::to_string(id), "created_at"));
+    EXPECT_EQ(submissions.jobs[id - 1].id, id);
+    EXPECT_EQ(submissions.jobs[id - 1].status, JobStatus::dispatched);
+    EXPECT_EQ(submissions.jobs[id - 1].detail, id == 1 ? "delayed" : "queued");
+    EXPECT_EQ(std::to_string(submissions.jobs[id - 1].queued_ms), field("job:12:" + std::to_string(id), "queued_ms"));
+    EXPECT_EQ(std::to_string(submissions.jobs[id - 1].created_at), field("job:12:" + std::to_string(id), "created_at"));
   }
   std::vector<std::string> taken;
   for (const ClaimedJob& each : claim(3)) taken.push_back(each.ref.job_key);
@@ -70,22 +70,22 @@ TEST_P(Batch, EachJobHasAFactInTheJournalOfItsQueue) {
 
 TEST_P(Batch, StepIsBoundedAndReportsItsProgress) {
   const std::vector<Job> all = jobs(1000);
-  const std::size_t first = store_->submit_some(all, true).value().jobs.size();
+  const std::size_t first = store_->submit_batch(all, true).value().jobs.size();
   EXPECT_GT(first, 1U);
   EXPECT_LT(first, 1000U);
   EXPECT_EQ(queued(), first);
   std::vector<Job> large(3, job(0, std::string(3U << 20, 'x')));
-  EXPECT_EQ(store_->submit_some(large, true).value().jobs.size(), 2U) << "4 MiB, and the one that is longer";
+  EXPECT_EQ(store_->submit_batch(large, true).value().jobs.size(), 2U) << "4 MiB, and the one that is longer";
 }
 
 TEST_P(Batch, InvalidJobStopsItsStepBeforeAnyWrite) {
   std::vector<Job> all = jobs(3);
   all[2].script_type = "No such type";
-  const auto made = store_->submit_some(all, true).value();
-  ASSERT_TRUE(made.refused);
-  EXPECT_EQ(made.refused->index, 2U);
-  EXPECT_EQ(code_of(made.refused->error), "invalid");
-  EXPECT_THAT(made.refused->error.message, HasSubstr("script_type"));
+  const auto submissions = store_->submit_batch(all, true).value();
+  ASSERT_TRUE(submissions.rejected);
+  EXPECT_EQ(submissions.rejected->index, 2U);
+  EXPECT_EQ(error_code_name(submissions.rejected->error), "invalid");
+  EXPECT_THAT(submissions.rejected->error.message, HasSubstr("script_type"));
   EXPECT_EQ(queued(), 0U);
   EXPECT_EQ(store_->submit(job(0)).value().id, 1U) << "no id was used up";
 }
@@ -94,20 +94,20 @@ TEST_P(Batch, ConflictingJobStopsItsStep) {
   submit(7);
   std::vector<Job> all = jobs(3, 5);
   all[2].script = "other";
-  const auto made = store_->submit_some(all, true).value();
-  ASSERT_TRUE(made.refused);
-  EXPECT_EQ(made.refused->index, 2U);
-  EXPECT_EQ(code_of(made.refused->error), "conflict");
+  const auto submissions = store_->submit_batch(all, true).value();
+  ASSERT_TRUE(submissions.rejected);
+  EXPECT_EQ(submissions.rejected->index, 2U);
+  EXPECT_EQ(error_code_name(submissions.rejected->error), "conflict");
   EXPECT_EQ(outcome(store_->load(1, "job:12:5")), "not_found");
   EXPECT_EQ(queued(), 1U);
 }
 
 TEST_P(Batch, KeyOfAnotherTypeStopsItsStepAndIsNamed) {
-  bench_->put_text(1, "job:12:6", "x");
-  const auto made = store_->submit_some(jobs(3, 5), true).value();
-  ASSERT_TRUE(made.refused);
-  EXPECT_EQ(made.refused->index, 1U);
-  EXPECT_THAT(made.refused->error.message, HasSubstr("job:12:6 is a string"));
+  backend_->put_text(1, "job:12:6", "x");
+  const auto submissions = store_->submit_batch(jobs(3, 5), true).value();
+  ASSERT_TRUE(submissions.rejected);
+  EXPECT_EQ(submissions.rejected->index, 1U);
+  EXPECT_THAT(submissions.rejected->error.message, HasSubstr("job:12:6 is a string"));
   EXPECT_EQ(queued(), 0U);
   EXPECT_EQ(outcome(store_->load(1, "job:12:5")), "not_found");
 }
@@ -116,7 +116,7 @@ TEST_P(Batch, RepetitionWithKeysStoresNothingTwice) {
   const std::vector<Job> all = named_jobs(600);
   ASSERT_EQ(add(all), 600U);
   EXPECT_EQ(queued(), 600U);
-  const auto again = store_->submit_some(all, true).value();
+  const auto again = store_->submit_batch(all, true).value();
   EXPECT_EQ(again.existed, std::vector<bool>(again.jobs.size(), true));
   EXPECT_EQ(again.jobs[10].id, 11U);
   EXPECT_EQ(add(all), 600U);
@@ -128,13 +128,13 @@ TEST_P(Batch, PartlyStoredStepIsCompleted) {
   std::vector<Job> some;
   for (std::size_t i = 0; i < 100; i += 3) some.push_back(all[i]);
   ASSERT_EQ(add(some), some.size());
-  const auto made = store_->submit_some(all, true).value();
-  ASSERT_EQ(made.jobs.size(), 100U);
+  const auto submissions = store_->submit_batch(all, true).value();
+  ASSERT_EQ(submissions.jobs.size(), 100U);
   std::set<Id> ids;
   for (std::size_t i = 0; i < 100; ++i) {
-    EXPECT_EQ(made.existed[i], i % 3 == 0) << i;
-    EXPECT_EQ(made.jobs[i].idempotency_key, all[i].idempotency_key);
-    ids.insert(made.jobs[i].id);
+    EXPECT_EQ(submissions.existed[i], i % 3 == 0) << i;
+    EXPECT_EQ(submissions.jobs[i].idempotency_key, all[i].idempotency_key);
+    ids.insert(submissions.jobs[i].id);
   }
   EXPECT_EQ(ids.size(), 100U);
   EXPECT_EQ(queued(), 100U);
@@ -149,18 +149,18 @@ TEST_P(Batch, SameKeyOrIdTwiceIsOneJob) {
   ASSERT_EQ(add(ids), 3U);
   EXPECT_EQ(queued(), 4U);
   std::vector<Job> other{job(60), job(60, "other")};
-  EXPECT_EQ(store_->submit_some(other, true).value().jobs.size(), 1U);
-  EXPECT_TRUE(store_->submit_some(std::span(other).subspan(1), true).value().refused);
+  EXPECT_EQ(store_->submit_batch(other, true).value().jobs.size(), 1U);
+  EXPECT_TRUE(store_->submit_batch(std::span(other).subspan(1), true).value().rejected);
 }
 
 TEST_P(Batch, IdsOfOtherClientsAreSkipped) {
   submit(2);
   submit(4);
-  const auto made = store_->submit_some(jobs(3), true).value();
-  ASSERT_EQ(made.jobs.size(), 3U);
-  EXPECT_EQ(made.jobs[0].id, 1U);
-  EXPECT_EQ(made.jobs[1].id, 3U);
-  EXPECT_EQ(made.jobs[2].id, 5U);
+  const auto submissions = store_->submit_batch(jobs(3), true).value();
+  ASSERT_EQ(submissions.jobs.size(), 3U);
+  EXPECT_EQ(submissions.jobs[0].id, 1U);
+  EXPECT_EQ(submissions.jobs[1].id, 3U);
+  EXPECT_EQ(submissions.jobs[2].id, 5U);
   EXPECT_EQ(store_->submit(job(0)).value().id, 6U);
 }
 
@@ -174,9 +174,9 @@ TEST_P(Batch, JobsOfTwoCallersHaveTheirOwnIds) {
 }
 
 TEST_P(Batch, JobsWithoutAQueueAreOnlyRecords) {
-  const auto made = store_->submit_some(named_jobs(3), false).value();
-  ASSERT_EQ(made.jobs.size(), 3U);
-  EXPECT_EQ(made.jobs[2].detail, "created");
+  const auto submissions = store_->submit_batch(named_jobs(3), false).value();
+  ASSERT_EQ(submissions.jobs.size(), 3U);
+  EXPECT_EQ(submissions.jobs[2].detail, "created");
   EXPECT_EQ(field("job:12:3", "detail"), "created");
   EXPECT_EQ(queued(), 0U);
   EXPECT_EQ(store_->create_job(named_jobs(3)[1]).value().id, 2U);
@@ -185,11 +185,11 @@ TEST_P(Batch, JobsWithoutAQueueAreOnlyRecords) {
 TEST_P(Batch, EndedJobWithDeletedRecordIsRejected) {
   const std::vector<Job> all = named_jobs(2);
   ASSERT_EQ(add(all), 2U);
-  bench_->erase(1, "job:12:2");
-  const auto made = store_->submit_some(all, true).value();
-  ASSERT_TRUE(made.refused);
-  EXPECT_EQ(made.refused->index, 1U);
-  EXPECT_EQ(code_of(made.refused->error), "conflict");
+  backend_->erase(1, "job:12:2");
+  const auto submissions = store_->submit_batch(all, true).value();
+  ASSERT_TRUE(submissions.rejected);
+  EXPECT_EQ(submissions.rejected->index, 1U);
+  EXPECT_EQ(error_code_name(submissions.rejected->error), "conflict");
 }
 
 TEST_P(Batch, LargeStoredRecordsAreComparedInSteps) {
@@ -197,14 +197,14 @@ TEST_P(Batch, LargeStoredRecordsAreComparedInSteps) {
   for (Job& each : all) each.script = std::string(2U << 20, 'x');
   ASSERT_EQ(add(all), 12U);
   std::vector<Job> other = named_jobs(12);  // small jobs with the keys of large ones
-  const auto made = store_->submit_some(other, true).value();
-  ASSERT_TRUE(made.refused);
-  EXPECT_EQ(made.refused->index, 0U);
+  const auto submissions = store_->submit_batch(other, true).value();
+  ASSERT_TRUE(submissions.rejected);
+  EXPECT_EQ(submissions.rejected->index, 0U);
   EXPECT_EQ(add(all), 12U);
   EXPECT_EQ(queued(), 12U);
 }
 
-TEST_P(Batch, EmptyBatchStoresNothing) { EXPECT_TRUE(store_->submit_some({}, true).value().jobs.empty()); }
+TEST_P(Batch, EmptyBatchStoresNothing) { EXPECT_TRUE(store_->submit_batch({}, true).value().jobs.empty()); }
 
 MJ_BOTH_STORES(Batch);
 

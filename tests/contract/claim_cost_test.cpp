@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "base/parse.h"
-#include "bench.h"
 #include "store/redis/redis_store.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -16,11 +16,13 @@ struct Cost {
 
 class ClaimCost : public testing::Test {
  protected:
-  static Reply plain(const std::vector<std::string>& words) { return TestRedis::instance().plain(1, words); }
+  static Reply run_command(const std::vector<std::string>& words) {
+    return TestRedis::instance().run_command(1, words);
+  }
 
   // Creates jobs as a plain client writes them, and facts of jobs that ended long ago.
   static void fill(std::uint64_t jobs, std::uint64_t facts) {
-    plain({"FLUSHALL"});
+    run_command({"FLUSHALL"});
     const std::string more_jobs =
         "for i = ARGV[1], ARGV[1] + 9999 do "
         "  if i > tonumber(ARGV[2]) then break end "
@@ -31,7 +33,7 @@ class ClaimCost : public testing::Test {
         "  redis.call('LPUSH', 'queue:python', key) "
         "end";
     for (std::uint64_t from = 1; from <= jobs; from += 10000) {
-      plain({"EVAL", more_jobs, "0", std::to_string(from), std::to_string(jobs)});
+      run_command({"EVAL", more_jobs, "0", std::to_string(from), std::to_string(jobs)});
     }
     const std::string more_facts =
         "for i = ARGV[1], ARGV[1] + 9999 do "
@@ -39,12 +41,13 @@ class ClaimCost : public testing::Test {
         "    'job:13:' .. string.format('%d', i), 'at', '1700000000000', 'detail', 'ok', 'c', '0123456789abcdef', 'e', "
         "    '1700000000000000', 'g', '0123456789012345678901234567890123456789') "
         "end";
-    for (std::uint64_t from = 1; from <= facts; from += 10000) plain({"EVAL", more_facts, "0", std::to_string(from)});
+    for (std::uint64_t from = 1; from <= facts; from += 10000)
+      run_command({"EVAL", more_facts, "0", std::to_string(from)});
   }
 
   // Sums INFO commandstats: the number of calls, including those of scripts, and the time of whole scripts.
   static Cost spent() {
-    const std::string text(plain({"INFO", "commandstats"}).text());
+    const std::string text(run_command({"INFO", "commandstats"}).text());
     Cost sum;
     for (std::size_t at = text.find("cmdstat_"); at != std::string::npos; at = text.find("cmdstat_", at + 1)) {
       const auto number = [&](std::string_view name) {
@@ -72,7 +75,7 @@ class ClaimCost : public testing::Test {
     request.max_jobs = 16;
     constexpr int kCalls = 50;
     EXPECT_EQ(store.claim(request).value().jobs.size(), 16U);  // loads the script
-    plain({"CONFIG", "RESETSTAT"});
+    run_command({"CONFIG", "RESETSTAT"});
     for (int i = 0; i < kCalls; ++i) EXPECT_EQ(store.claim(request).value().jobs.size(), 16U);
     const Cost all = spent();
     return {all.commands / (kCalls * 16), all.us / (kCalls * 16)};
@@ -87,7 +90,7 @@ TEST_F(ClaimCost, IsIndependentOfQueueAndJournalLength) {
               many.commands, many.us, many.us / few.us);
   EXPECT_GT(few.commands, 5);
   EXPECT_LE(many.commands, few.commands * 1.1);
-  plain({"FLUSHALL"});
+  run_command({"FLUSHALL"});
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <set>
 
-#include "bench.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -53,10 +53,10 @@ TEST_P(Claim, QueuesAreServedInTheRequestedOrder) {
 
 TEST_P(Claim, ServesAPlainClient) {
   ASSERT_TRUE(store_->save(1, "job:12:2001", {{"id", "2001"}, {"script", "print(2)"}, {"script_type", "python"}}));
-  bench_->push(1, "queue:python", "job:12:2001");
-  const ClaimedJob got = claim_one();
-  EXPECT_EQ(got.ref.job_key, "job:12:2001");
-  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+  backend_->push(1, "queue:python", "job:12:2001");
+  const ClaimedJob claimed = claim_one();
+  EXPECT_EQ(claimed.ref.job_key, "job:12:2001");
+  EXPECT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:2001", "status"), "finished");
   EXPECT_EQ(field("job:12:2001", "result"), R"({"answer":"42"})");
 }
@@ -90,10 +90,10 @@ TEST_P(Claim, EntriesWithoutAJobBecomeDeadLetters) {
                                          std::string("job:\0:1", 7),
                                          std::string(5000, 'a'),
                                          "\xff\xfe"};
-  for (const std::string& entry : entries) bench_->push(1, "queue:python", entry);
+  for (const std::string& entry : entries) backend_->push(1, "queue:python", entry);
   const auto reply = store_->claim(request(64)).value();
   EXPECT_TRUE(reply.jobs.empty());
-  EXPECT_EQ(reply.set_aside, entries.size());
+  EXPECT_EQ(reply.skipped_entries, entries.size());
   const auto letters = store_->dead_letters(1, 100).value();
   ASSERT_EQ(letters.size(), entries.size());
   for (std::size_t i = 0; i < entries.size(); ++i) {
@@ -105,15 +105,15 @@ TEST_P(Claim, EntriesWithoutAJobBecomeDeadLetters) {
 }
 
 TEST_P(Claim, KeyOfAnotherTypeIsADeadLetter) {
-  bench_->put_text(1, "job:12:1", "not a hash");
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->put_text(1, "job:12:1", "not a hash");
+  backend_->push(1, "queue:python", "job:12:1");
   submit(2);
   EXPECT_EQ(claim_one().ref.job_key, "job:12:2");
   EXPECT_EQ(last_dead_reason(), "wrong_type");
 }
 
 TEST_P(Claim, QueueOfAnotherTypeIsAnAnomaly) {
-  bench_->put_text(1, "queue:v", "not a list");
+  backend_->put_text(1, "queue:v", "not a list");
   submit(1);
   ClaimRequest both = request(5);
   both.queues = {"queue:v", "queue:python"};
@@ -122,35 +122,35 @@ TEST_P(Claim, QueueOfAnotherTypeIsAnAnomaly) {
 }
 
 TEST_P(Claim, JobRunsWhenItsMissingRecordAppears) {
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
-  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 60000}).value().missing, 0U);
+  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 60000}).value().missing_records, 0U);
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"script", "print(1)"}}));
-  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 60000}).value().missing, 1U);
+  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 60000}).value().missing_records, 1U);
   EXPECT_EQ(claim_one().ref.job_key, "job:12:1");
 }
 
 TEST_P(Claim, JobWithoutARecordIsADeadLetter) {
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
-  ASSERT_TRUE(eventually([&] { return store_->tick(1, {.missing_wait_ms = 5}).value().missing == 1; }));
+  ASSERT_TRUE(eventually([&] { return store_->tick(1, {.missing_wait_ms = 5}).value().missing_records == 1; }));
   EXPECT_EQ(last_dead_reason(), "no_record");
-  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 5}).value().missing, 0U);
+  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 5}).value().missing_records, 0U);
 }
 
 TEST_P(Claim, RecordThatAppearsWithAnotherTypeIsADeadLetter) {
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
-  bench_->put_text(1, "job:12:1", "x");
-  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 60000}).value().missing, 1U);
+  backend_->put_text(1, "job:12:1", "x");
+  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 60000}).value().missing_records, 1U);
   EXPECT_EQ(last_dead_reason(), "wrong_type");
 }
 
 TEST_P(Claim, EndedJobIsNeverRunAgain) {
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
   EXPECT_THAT(last_anomaly(), HasSubstr("has ended already"));
 }
@@ -159,12 +159,12 @@ TEST_P(Claim, ForgedRecordCannotReopenAnEndedJob) {
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"status", "dispatched"}, {"epoch", "0"}, {"deliveries", "0"}}));
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
-  bench_->erase(1, "job:12:1");
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->erase(1, "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
-  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 0}).value().missing, 0U);
+  EXPECT_EQ(store_->tick(1, {.missing_wait_ms = 0}).value().missing_records, 0U);
 }
 
 TEST_P(Claim, ForgedStatusCannotEndAJobThatWasClaimed) {
@@ -185,14 +185,14 @@ TEST_P(Claim, InvalidStatusIsIgnored) {
 
 TEST_P(Claim, JobThatAnotherClientEndedIsAnAnomaly) {
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"script", "x"}, {"status", "finished"}}));
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
   EXPECT_THAT(last_anomaly(), HasSubstr("says finished"));
 }
 
 TEST_P(Claim, SecondEntryOfALiveClaimIsAnAnomaly) {
   submit(1);
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   ASSERT_EQ(claim(5).size(), 1U);
   EXPECT_THAT(last_anomaly(), HasSubstr("is claimed already"));
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
@@ -204,7 +204,7 @@ TEST_P(Claim, ScriptThatIsTooLargeEndsTheJob) {
   small.max_script_bytes = 1999;
   const auto reply = store_->claim(small).value();
   EXPECT_TRUE(reply.jobs.empty());
-  EXPECT_EQ(reply.set_aside, 1U);
+  EXPECT_EQ(reply.skipped_entries, 1U);
   EXPECT_EQ(field("job:12:1", "status"), "error");
   EXPECT_EQ(field("job:12:1", "detail"), "dead_letter");
   EXPECT_THAT(field("job:12:1", "error"), HasSubstr("job.max_script_bytes"));
@@ -215,13 +215,13 @@ TEST_P(Claim, ScriptThatIsTooLargeEndsTheJob) {
 TEST_P(Claim, LongFieldIsRejectedByName) {
   submit(1);
   submit(2);
-  bench_->plain(1, {"HSET", "job:12:1", "note", std::string(40U << 20, 'x')});
+  backend_->run_command(1, {"HSET", "job:12:1", "note", std::string(40U << 20, 'x')});
   const auto jobs = claim(10);
   ASSERT_EQ(jobs.size(), 1U);
   EXPECT_EQ(jobs[0].ref.job_key, "job:12:2");
   EXPECT_THAT(field("job:12:1", "error"), HasSubstr("note: 41943040 bytes exceed the limit of a job record"));
   EXPECT_EQ(last_dead_reason(), "too_large");
-  bench_->plain(1, {"HSET", "message:12:7", "id", "7", "note", std::string(70U << 20, 'x')});
+  backend_->run_command(1, {"HSET", "message:12:7", "id", "7", "note", std::string(70U << 20, 'x')});
   const auto loaded = store_->load(1, "message:12:7");
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.error().code, Code::too_large);
@@ -231,9 +231,9 @@ TEST_P(Claim, LongFieldIsRejectedByName) {
 TEST_P(Claim, MaxDeliveriesWithoutAnEndAreACrashLoop) {
   submit(1);
   for (std::uint32_t delivery = 1; delivery <= 3; ++delivery) {
-    const ClaimedJob got = claim_one();
-    EXPECT_EQ(got.deliveries, delivery);
-    ASSERT_EQ(outcome(report(Release{got.ref, "launcher lost"})), "ok");
+    const ClaimedJob claimed = claim_one();
+    EXPECT_EQ(claimed.deliveries, delivery);
+    ASSERT_EQ(outcome(report(Release{claimed.ref, "launcher lost"})), "ok");
   }
   EXPECT_TRUE(claim().empty());
   EXPECT_EQ(field("job:12:1", "status"), "error");
@@ -244,22 +244,22 @@ TEST_P(Claim, MaxDeliveriesWithoutAnEndAreACrashLoop) {
 }
 
 TEST_P(Claim, FloodOfInvalidEntriesIsDrainedInSteps) {
-  for (int i = 0; i < 600; ++i) bench_->push(1, "queue:python", "junk");
+  for (int i = 0; i < 600; ++i) backend_->push(1, "queue:python", "junk");
   submit(1);
-  std::size_t got = 0;
-  for (int i = 0; i < 10 && got == 0; ++i) got = claim().size();
-  EXPECT_EQ(got, 1U);
+  std::size_t claimed = 0;
+  for (int i = 0; i < 10 && claimed == 0; ++i) claimed = claim().size();
+  EXPECT_EQ(claimed, 1U);
 }
 
 TEST_P(Claim, AnyBytesPassThrough) {
   std::string bytes;
   for (int i = 0; i < 256; ++i) bytes += static_cast<char>(i);
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"script", bytes}, {bytes, bytes}, {"env_vars", bytes}}));
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   bool script = false;
   bool own = false;
-  const ClaimedJob got = claim_one();
-  for (const auto& [name, value] : got.record) {
+  const ClaimedJob claimed = claim_one();
+  for (const auto& [name, value] : claimed.record) {
     script = script || (name == "script" && value == bytes);
     own = own || (name == bytes && value == bytes);
   }
@@ -285,7 +285,7 @@ TEST_P(Claim, ManyClaimersGetEachJobOnce) {
   std::vector<std::thread> threads;
   for (auto& mine : taken) {
     threads.emplace_back([&] {
-      auto store = bench_->stores().open().value();
+      auto store = backend_->stores().open().value();
       for (;;) {
         const auto reply = store->claim(request(3)).value();
         if (reply.jobs.empty()) return;

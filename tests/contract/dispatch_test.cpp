@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <numeric>
 
-#include "bench.h"
 #include "inspect/verify/rebuild.h"
 #include "store/redis/redis_store.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -37,7 +37,7 @@ class Dispatch : public StoreContract {
                   {"script", "pass"},         {"script_type", "python"}, {"status", "dispatched"}};
     for (std::size_t i = 0; i + 1 < more.size(); i += 2) fields.emplace_back(more[i], more[i + 1]);
     ASSERT_TRUE(store_->save(1, key, fields).has_value());
-    bench_->push(1, "queue:python", key);
+    backend_->push(1, "queue:python", key);
   }
   std::vector<std::string> claim_keys(std::uint32_t max = 64) {
     std::vector<std::string> out;
@@ -50,7 +50,7 @@ class Dispatch : public StoreContract {
     EXPECT_TRUE(reply.has_value()) << reply.error().message;
     return reply.value_or(TickReply{});
   }
-  std::vector<std::string> facts_of(Id id) {
+  std::vector<std::string> get_fact_kinds(Id id) {
     std::vector<std::string> kinds;
     const auto facts = store_->journal(1, "queue:python", 0, 10000);
     EXPECT_TRUE(facts.has_value());
@@ -70,7 +70,7 @@ class Dispatch : public StoreContract {
 
 TEST_P(Dispatch, FactsAreReadByTheirRevisions) {
   for (const char* number : {"1-0", "2-0", "5-0"})
-    bench_->plain(1, {"XADD", "mj:journal:queue:python", number, "f", "queued", "j", "job:1:1", "at", number});
+    backend_->run_command(1, {"XADD", "mj:journal:queue:python", number, "f", "queued", "j", "job:1:1", "at", number});
   const auto revisions_of = [&](const std::vector<std::uint64_t>& wanted) {
     std::vector<std::uint64_t> found;
     const auto facts = store_->journal_at(1, "queue:python", wanted).value();
@@ -93,13 +93,13 @@ TEST_P(Dispatch, JournalRecordsTheLifeOfAJob) {
   submit(1);
   claim_keys();
   finish(1);
-  EXPECT_THAT(facts_of(1), ElementsAre("scheduled", "claimed", "completed"));
+  EXPECT_THAT(get_fact_kinds(1), ElementsAre("scheduled", "claimed", "completed"));
   const auto facts = store_->journal(1, "queue:python", 0, 10).value();
   EXPECT_EQ(facts.at(0).revision, 1U);
   EXPECT_EQ(facts.at(2).revision, 3U);
   EXPECT_THAT(place(1).claim.revisions, ElementsAre(1, 2, 3));
   EXPECT_EQ(place(1).claim.state, "ended");
-  EXPECT_TRUE(place(1).in_ended);
+  EXPECT_TRUE(place(1).in_ended_index);
   EXPECT_TRUE(place(1).log_ended);
 }
 
@@ -115,14 +115,14 @@ TEST_P(Dispatch, FailedAttemptIsFollowedByAnother) {
   EXPECT_EQ(detail(1), "retry_wait");
   EXPECT_EQ(field("job:12:1", "error"), "ValueError: no");
   EXPECT_TRUE(place(1).due_ms.has_value());
-  EXPECT_TRUE(eventually([&] { return tick().due == 1; }));
+  EXPECT_TRUE(eventually([&] { return tick().queued == 1; }));
   const ClaimedJob second = claim_one();
   EXPECT_EQ(second.attempt, 2U);
   EXPECT_EQ(second.deliveries, 1U);
   EXPECT_GT(second.epoch, first.epoch);
   EXPECT_EQ(outcome(report(failure)), "stale_claim");
   EXPECT_EQ(outcome(end(second.ref, finished())), "ok");
-  EXPECT_THAT(facts_of(1), ElementsAre("scheduled", "claimed", "retry", "queued", "claimed", "completed"));
+  EXPECT_THAT(get_fact_kinds(1), ElementsAre("scheduled", "claimed", "retry", "queued", "claimed", "completed"));
   EXPECT_EQ(field("job:12:1", "error"), "");
 }
 
@@ -131,7 +131,7 @@ TEST_P(Dispatch, WaitingRetryIsNotClaimable) {
   claim_keys();
   EXPECT_EQ(outcome(report(EndReport{claimed_.at("job:12:1").ref, failed(), 3600000})), "ok");
   const TickReply reply = tick();
-  EXPECT_EQ(reply.due, 0U);
+  EXPECT_EQ(reply.queued, 0U);
   EXPECT_GT(reply.next_due_ms, 3000000U);
   EXPECT_THAT(claim_keys(), IsEmpty());
 }
@@ -160,7 +160,9 @@ TEST_P(Dispatch, CancelEndsAJobInEveryState) {
     EXPECT_EQ(detail(id), "cancelled") << id;
     const JobStoreState after = place(id);
     EXPECT_EQ(after.claim.state, "ended");
-    EXPECT_FALSE(after.due_ms || after.check_ms || after.held || after.in_priority || !after.waits_for.empty()) << id;
+    EXPECT_FALSE(after.due_ms || after.check_ms || after.is_held || after.in_priority_index ||
+                 !after.awaited_jobs.empty())
+        << id;
   }
   EXPECT_EQ(outcome(store_->cancel(1, "job:12:5")), "ok");
   EXPECT_EQ(status(5), "started") << "its owner ends it";
@@ -175,7 +177,7 @@ TEST_P(Dispatch, DependentsRunInOrderOfDependency) {
   EXPECT_THAT(claim_keys(), IsEmpty());
   EXPECT_EQ(status(3), "waiting_for_prerequisites");
   EXPECT_EQ(detail(3), "dependencies");
-  EXPECT_THAT(place(3).waits_for, ElementsAre("job:12:1", "job:12:2"));
+  EXPECT_THAT(place(3).awaited_jobs, ElementsAre("job:12:1", "job:12:2"));
   push_plain(1, {});
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
   finish(1);
@@ -184,7 +186,7 @@ TEST_P(Dispatch, DependentsRunInOrderOfDependency) {
   finish(2);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:3"));
   finish(3);
-  EXPECT_THAT(facts_of(3), ElementsAre("parked", "queued", "claimed", "completed"));
+  EXPECT_THAT(get_fact_kinds(3), ElementsAre("parked", "queued", "claimed", "completed"));
 }
 
 TEST_P(Dispatch, FailureFailsItsDependents) {
@@ -213,7 +215,7 @@ TEST_P(Dispatch, ManyDependentsAreReleasedInSteps) {
     for (auto some = claim_keys(); !some.empty(); some = claim_keys()) released += some.size();
   }
   EXPECT_EQ(released, 250U);
-  EXPECT_FALSE(tick().more);
+  EXPECT_FALSE(tick().has_more);
 }
 
 TEST_P(Dispatch, JobIsKeptUntilAllDependentsKnowItsEnd) {
@@ -237,17 +239,17 @@ TEST_P(Dispatch, JobsWithVeryManyDependenciesAreReadInOneCall) {
   std::iota(many.begin(), many.end(), 10);
   for (const Id id : {1U, 2U, 3U}) submit_with(id, [&](Job& j) { j.dependends = many; });
   const auto parked = [&] { return std::vector{place(1).claim.state, place(2).claim.state, place(3).claim.state}; };
-  EXPECT_TRUE(store_->claim(request(64)).value().more);
+  EXPECT_TRUE(store_->claim(request(64)).value().has_more);
   EXPECT_THAT(parked(), ElementsAre("waiting", "queued", "queued"));
-  EXPECT_TRUE(store_->claim(request(64)).value().more);
-  EXPECT_TRUE(store_->claim(request(64)).value().more);
+  EXPECT_TRUE(store_->claim(request(64)).value().has_more);
+  EXPECT_TRUE(store_->claim(request(64)).value().has_more);
   EXPECT_THAT(parked(), ElementsAre("waiting", "waiting", "waiting"));
   submit(10);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:10"));
   EXPECT_EQ(outcome(end(claimed_.at("job:12:10").ref, failed())), "ok");
   EXPECT_EQ(std::ranges::count(parked(), "ended"), 1);
-  EXPECT_EQ(tick().settled, 1U);
-  EXPECT_EQ(tick().settled, 1U);
+  EXPECT_EQ(tick().woken_dependents, 1U);
+  EXPECT_EQ(tick().woken_dependents, 1U);
   EXPECT_THAT(parked(), ElementsAre("ended", "ended", "ended"));
 }
 
@@ -276,13 +278,13 @@ TEST_P(Dispatch, DelayedJobIsDueAtItsTime) {
   submit_with(1, [&](Job& j) { j.run_at_ms = now + 50; });
   push_plain(2, {"run_at_ms", std::to_string(now + 3600000)});
   EXPECT_EQ(detail(1), "delayed");
-  std::vector<std::string> got;
+  std::vector<std::string> claimed;
   EXPECT_TRUE(eventually([&] {
     tick();
-    got = claim_keys();
-    return !got.empty();
+    claimed = claim_keys();
+    return !claimed.empty();
   }));
-  EXPECT_THAT(got, ElementsAre("job:12:1"));
+  EXPECT_THAT(claimed, ElementsAre("job:12:1"));
   EXPECT_GE(store_->now_ms().value(), now + 50);
   EXPECT_EQ(detail(2), "delayed");
   EXPECT_EQ(place(2).due_ms.value_or(0), now + 3600000);
@@ -306,13 +308,13 @@ TEST_P(Dispatch, ParkedJobLeavesItsPriorityIndex) {
   const std::uint64_t later = store_->now_ms().value() + 3600000;
   ASSERT_TRUE(store_->save(1, "job:12:1", {{"run_at_ms", std::to_string(later)}}).has_value());
   ASSERT_TRUE(store_->save(1, "job:12:2", {{"dependends", "[9]"}}).has_value());
-  for (const char* key : {"job:12:1", "job:12:2"}) bench_->push(1, "queue:python", key);
+  for (const char* key : {"job:12:1", "job:12:2"}) backend_->push(1, "queue:python", key);
   submit(3);
   EXPECT_THAT(claim_keys(1), ElementsAre("job:12:3"));
   EXPECT_EQ(place(1).due_ms, later);
   EXPECT_EQ(place(2).claim.state, "waiting");
-  EXPECT_FALSE(place(1).in_priority);
-  EXPECT_FALSE(place(2).in_priority);
+  EXPECT_FALSE(place(1).in_priority_index);
+  EXPECT_FALSE(place(2).in_priority_index);
 }
 
 TEST_P(Dispatch, ReleasedJobIsNextOfItsPriority) {
@@ -341,8 +343,8 @@ TEST_P(Dispatch, ConcurrencyKeyLimitsRunningJobs) {
   submit(5);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2", "job:12:5"));
   EXPECT_EQ(detail(3), "held");
-  EXPECT_TRUE(place(3).held);
-  EXPECT_TRUE(place(1).takes_slot);
+  EXPECT_TRUE(place(3).is_held);
+  EXPECT_TRUE(place(1).occupies_slot);
   finish(1);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:3"));
   EXPECT_EQ(outcome(report(Release{claimed_.at("job:12:2").ref, "drain"})), "ok");
@@ -376,7 +378,7 @@ TEST_P(Dispatch, HeldJobThatIsParkedAgainKeepsItsPlace) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
   EXPECT_EQ(outcome(report(EndReport{claimed_.at("job:12:2").ref, failed(), 0})), "ok");
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:3"));
-  EXPECT_TRUE(eventually([&] { return tick().due == 1; }));
+  EXPECT_TRUE(eventually([&] { return tick().queued == 1; }));
   submit_with(4, with_key);
   EXPECT_THAT(claim_keys(), IsEmpty());
   finish(3);
@@ -388,16 +390,16 @@ TEST_P(Dispatch, HeldJobWaitsForItsOldKeyThenForItsNewKey) {
   submit_with(3, [](Job& j) { j.concurrency_key = "tape"; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:3"));
   ASSERT_TRUE(store_->save(1, "job:12:2", {{"concurrency_key", "tape"}}).has_value());
-  EXPECT_THAT(place(2).held_by, ElementsAre("db"));
+  EXPECT_THAT(place(2).held_by_keys, ElementsAre("db"));
   finish(3);
   tick();
   EXPECT_THAT(claim_keys(), IsEmpty()) << "a slot of tape is free, but db holds it";
-  EXPECT_FALSE(place(2).slot_free);
+  EXPECT_FALSE(place(2).has_free_slot);
   submit_with(4, [](Job& j) { j.concurrency_key = "tape"; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:4"));
   finish(1);
   EXPECT_THAT(claim_keys(), IsEmpty()) << "let go by db, it comes to tape";
-  EXPECT_THAT(place(2).held_by, ElementsAre("tape"));
+  EXPECT_THAT(place(2).held_by_keys, ElementsAre("tape"));
   finish(4);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
 }
@@ -405,8 +407,8 @@ TEST_P(Dispatch, HeldJobWaitsForItsOldKeyThenForItsNewKey) {
 TEST_P(Dispatch, HeldJobWithAnOverwrittenRecordBlocksNothing) {
   for (const Id id : {1U, 2U}) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
-  bench_->erase(1, "job:12:2");
-  bench_->put_text(1, "job:12:2", "oops");
+  backend_->erase(1, "job:12:2");
+  backend_->put_text(1, "job:12:2", "oops");
   tick();
   EXPECT_EQ(place(2).claim.state, "held");
   finish(1);
@@ -451,7 +453,7 @@ TEST_P(Dispatch, IdempotencyKeyRefersToTheFirstJob) {
 TEST_P(Dispatch, JobEndsAfterItsQueueTimeout) {
   submit_with(1, [](Job& j) { j.queue_timeout_ms = 1; });
   submit_with(2, [](Job& j) { j.queue_timeout_ms = 3600000; });
-  EXPECT_TRUE(eventually([&] { return tick().overdue == 1; }));
+  EXPECT_TRUE(eventually([&] { return tick().timed_out == 1; }));
   EXPECT_EQ(detail(1), "timeout");
   EXPECT_THAT(field("job:12:1", "error"), HasSubstr("queue_timeout_ms"));
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
@@ -460,10 +462,10 @@ TEST_P(Dispatch, JobEndsAfterItsQueueTimeout) {
 TEST_P(Dispatch, PlainJobsEndByQueueTimeout) {
   for (const std::string type : {"python", "unserved"}) {
     const std::string key = "job:12:" + std::to_string(type.size());
-    bench_->plain(1, {"HSET", key, "id", key.substr(7), "caller_id", "12", "context_id", "1", "script_type", type,
-                      "script", "print(1)", "queue_timeout_ms", "1"});
-    bench_->push(1, "queue:" + type, key);
-    EXPECT_TRUE(eventually([&] { return tick().overdue == 1; })) << type;
+    backend_->run_command(1, {"HSET", key, "id", key.substr(7), "caller_id", "12", "context_id", "1", "script_type",
+                              type, "script", "print(1)", "queue_timeout_ms", "1"});
+    backend_->push(1, "queue:" + type, key);
+    EXPECT_TRUE(eventually([&] { return tick().timed_out == 1; })) << type;
     EXPECT_EQ(field(key, "detail"), "timeout");
   }
   EXPECT_THAT(claim_keys(), IsEmpty());
@@ -472,19 +474,19 @@ TEST_P(Dispatch, PlainJobsEndByQueueTimeout) {
 }
 
 TEST_P(Dispatch, PlainJobsInTimeRunAndLeaveNoLimit) {
-  bench_->plain(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script_type", "python",
-                    "script", "print(1)", "queue_timeout_ms", "3600000"});
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->run_command(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "script_type",
+                            "python", "script", "print(1)", "queue_timeout_ms", "3600000"});
+  backend_->push(1, "queue:python", "job:12:1");
   tick();
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:overdue"}).number(), 1U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:overdue"}).number(), 1U);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:overdue"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:overdue"}).number(), 0U);
 }
 
 TEST_P(Dispatch, RecordsOfInvalidIdsGetAnEnd) {
   for (const std::string key : {"job:12:0", "job:12:007", "job:12:4294967296", "job:0:1"}) {
-    bench_->plain(1, {"HSET", key, "id", "1", "status", "dispatched"});
-    bench_->push(1, "queue:python", key);
+    backend_->run_command(1, {"HSET", key, "id", "1", "status", "dispatched"});
+    backend_->push(1, "queue:python", key);
     EXPECT_THAT(claim_keys(), IsEmpty());
     EXPECT_EQ(field(key, "status"), "error") << key;
     EXPECT_EQ(field(key, "detail"), "dead_letter");
@@ -498,7 +500,7 @@ TEST_P(Dispatch, JobReturnedBeforeItsStartWaitsForItsFirstRun) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2"));
   EXPECT_EQ(outcome(report(Release{claimed_.at("job:12:1").ref, "no slot", false})), "ok");
   EXPECT_EQ(outcome(report(Release{claimed_.at("job:12:2").ref, "its launcher is gone", true})), "ok");
-  EXPECT_TRUE(eventually([&] { return tick().overdue == 1; }));
+  EXPECT_TRUE(eventually([&] { return tick().timed_out == 1; }));
   EXPECT_EQ(detail(1), "timeout");
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2")) << "it has run, and may wait for as long as it likes";
 }
@@ -512,7 +514,7 @@ TEST_P(Dispatch, JobReleasedWithoutARunIsNextAfterItsPause) {
     EXPECT_EQ(outcome(report(Release{claimed_.at("job:12:1").ref, "no slot", false})), "ok");
   }
   EXPECT_EQ(detail(1), "delayed");
-  EXPECT_TRUE(eventually([&] { return tick().due == 1; }));
+  EXPECT_TRUE(eventually([&] { return tick().queued == 1; }));
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2", "job:12:3"));
 }
 
@@ -531,8 +533,8 @@ TEST_P(Dispatch, RetentionRemovesAllKeysOfAnEndedJob) {
   EXPECT_TRUE(eventually([&] { return tick(request).retired == 1; }));
   EXPECT_THAT(store_->keys(1, "job:", 10).value(), ElementsAre("job:12:2"));
   EXPECT_THAT(store_->keys(1, "mj:log:", 10).value(), IsEmpty());
-  EXPECT_THAT(facts_of(1), IsEmpty());
-  EXPECT_THAT(facts_of(2), ElementsAre("scheduled", "claimed"));
+  EXPECT_THAT(get_fact_kinds(1), IsEmpty());
+  EXPECT_THAT(get_fact_kinds(2), ElementsAre("scheduled", "claimed"));
   EXPECT_GT(store_->queues(1).value().at(0).horizon_ms, 0U);
   EXPECT_TRUE(store_->submit(submission).has_value()) << "its idempotency key is free again";
 }
@@ -549,7 +551,7 @@ TEST_P(Dispatch, RetentionRemovesCancelledJobsWithoutAQueue) {
   EXPECT_EQ(tick(request).retired, 1U);
   EXPECT_THAT(store_->keys(1, "job:", 10).value(), ElementsAre("job:12:2", "job:12:3", "job:12:4"));
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "conflict") << "its entry is still there";
-  bench_->erase(1, "queue:python");
+  backend_->erase(1, "queue:python");
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:2")), "ok");
 }
 
@@ -564,14 +566,14 @@ TEST_P(Dispatch, DeletedJobThatNeverRanFreesItsIdempotencyKey) {
       EXPECT_EQ(outcome(store_->cancel(1, key)), "ok");
     }
     EXPECT_EQ(outcome(store_->delete_record(1, key)), "ok");
-    EXPECT_EQ(bench_->plain(1, {"HLEN", "mj:idempotency:12"}).number(), 0U);
+    EXPECT_EQ(backend_->run_command(1, {"HLEN", "mj:idempotency:12"}).number(), 0U);
   }
   const auto first = store_->submit(submission);
   ASSERT_TRUE(first) << first.error().message;
   push_plain(900, {"idempotency_key", "once"});
-  bench_->erase(1, "queue:python");
+  backend_->erase(1, "queue:python");
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:900")), "ok");
-  EXPECT_EQ(bench_->plain(1, {"HLEN", "mj:idempotency:12"}).number(), 1U) << "the key names another job";
+  EXPECT_EQ(backend_->run_command(1, {"HLEN", "mj:idempotency:12"}).number(), 1U) << "the key names another job";
 }
 
 TEST_P(Dispatch, RetentionLeavesALiveJobWithAStrayEntry) {
@@ -581,9 +583,9 @@ TEST_P(Dispatch, RetentionLeavesALiveJobWithAStrayEntry) {
   by_time.retention_ms = 1;
   by_count.retention_count = 1;
   for (const TickRequest& request : {by_time, by_count}) {
-    bench_->plain(1, {"ZADD", "mj:ended", "5", "job:12:1", "6", "job:12:2"});
+    backend_->run_command(1, {"ZADD", "mj:ended", "5", "job:12:1", "6", "job:12:2"});
     EXPECT_EQ(tick(request).retired, 0U);
-    EXPECT_FALSE(place(1).in_ended);
+    EXPECT_FALSE(place(1).in_ended_index);
     EXPECT_EQ(detail(1), "claimed");
   }
   finish(1);
@@ -595,18 +597,18 @@ TEST_P(Dispatch, KeptJobIsNotCountedAsAnotherEnd) {
   finish(1);
   constexpr std::uint64_t kHourMs = 3600000;
   const std::string before = std::to_string(store_->now_ms().value() - 2 * kHourMs);
-  bench_->plain(1, {"ZADD", "mj:ended", before, "job:12:1"});
-  bench_->plain(1, {"HSET", "mj:claim:job:12:1", "ended_ms", before, "noticed", "1"});
-  bench_->plain(1, {"ZADD", "mj:notices", "9000000000000", "a notice"});
-  const auto ends = [&] { return store_->tally(1, kHourMs, 1).value().ends.at(0); };
+  backend_->run_command(1, {"ZADD", "mj:ended", before, "job:12:1"});
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:1", "ended_ms", before, "noticed", "1"});
+  backend_->run_command(1, {"ZADD", "mj:notices", "9000000000000", "a notice"});
+  const auto ends = [&] { return store_->tally(1, kHourMs, 1).value().ended_per_slot.at(0); };
   EXPECT_EQ(ends(), 0U);
   TickRequest request;
   request.retention_ms = 1;
   for (int i = 0; i < 3; ++i) EXPECT_EQ(tick(request).retired, 0U);
-  EXPECT_TRUE(place(1).in_ended);
+  EXPECT_TRUE(place(1).in_ended_index);
   EXPECT_EQ(ends(), 0U);
   EXPECT_EQ(store_->tally(1, kHourMs, 1).value().ended, 1U);
-  bench_->erase(1, "mj:notices");
+  backend_->erase(1, "mj:notices");
   EXPECT_TRUE(eventually([&] { return tick(request).retired == 1; }));
   EXPECT_THAT(store_->keys(1, "job:", 10).value(), IsEmpty());
 }
@@ -616,12 +618,12 @@ TEST_P(Dispatch, JobThatTimedOutInALongQueueRunsAgainOnce) {
   const auto fill = [&](int from) {
     std::vector<std::string> words{"LPUSH", "queue:python"};
     for (int i = from; i < from + 1100; ++i) words.push_back("no key " + std::to_string(i));
-    bench_->plain(1, words);
+    backend_->run_command(1, words);
   };
   fill(0);
   submit_with(1, [](Job& j) { j.queue_timeout_ms = 1; });
   fill(2000);
-  EXPECT_TRUE(eventually([&] { return tick().overdue == 1; }));
+  EXPECT_TRUE(eventually([&] { return tick().timed_out == 1; }));
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 2202U);
   std::vector<std::string> all;
@@ -641,16 +643,16 @@ TEST_P(Dispatch, QueueTimeoutOfADelayedJobBeginsWhenItIsDue) {
   EXPECT_THAT(claim_keys(), IsEmpty());
   EXPECT_EQ(detail(2), "delayed");
   EXPECT_EQ(place(2).wait_until_ms, due + 1);
-  EXPECT_EQ(tick().overdue, 0U);
+  EXPECT_EQ(tick().timed_out, 0U);
 }
 
 TEST_P(Dispatch, CancelledWaitingJobIsInNoIndex) {
   submit(1);
   submit_with(2, [](Job& j) { j.dependends = {1}, j.queue_timeout_ms = 3600000; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:dependents:job:12:1", "mj:overdue"}).number(), 2U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:dependents:job:12:1", "mj:overdue"}).number(), 2U);
   ASSERT_TRUE(store_->cancel(1, "job:12:2").has_value());
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:dependents:job:12:1", "mj:overdue"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:dependents:job:12:1", "mj:overdue"}).number(), 0U);
 }
 
 // A job that waited for itself would never run. It is handed out, and its agent rejects the record.
@@ -661,7 +663,7 @@ TEST_P(Dispatch, SelfDependentJobIsDispatched) {
 
 TEST_P(Dispatch, JobThatTimedOutInAShortQueueHasOneEntryAgain) {
   submit_with(1, [](Job& j) { j.queue_timeout_ms = 1; });
-  EXPECT_TRUE(eventually([&] { return tick().overdue == 1; }));
+  EXPECT_TRUE(eventually([&] { return tick().timed_out == 1; }));
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
 }
@@ -685,7 +687,7 @@ TEST_P(Dispatch, RepeatedJobIsNoLongerADeadLetter) {
 // No step of the protocol creates such a claim, but another client or a repair may.
 TEST_P(Dispatch, CancelRequestOnAQueuedJobEndsIt) {
   submit(1);
-  bench_->plain(1, {"HSET", "mj:claim:job:12:1", "cancel", "1"});
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:1", "cancel", "1"});
   EXPECT_THAT(claim_keys(), IsEmpty());
   EXPECT_EQ(detail(1), "cancelled");
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
@@ -703,11 +705,11 @@ TEST_P(Dispatch, CancelledRunThatFailsIsNotRetried) {
 TEST_P(Dispatch, JobWithASlotIsNoLongerHeld) {
   for (const Id id : {1U, 2U}) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
-  EXPECT_EQ(bench_->plain(1, {"HEXISTS", "mj:claim:job:12:2", "turn"}).number(), 1U);
+  EXPECT_EQ(backend_->run_command(1, {"HEXISTS", "mj:claim:job:12:2", "turn"}).number(), 1U);
   finish(1);
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:2"));
-  EXPECT_EQ(bench_->plain(1, {"HEXISTS", "mj:claim:job:12:2", "turn"}).number(), 0U);
-  EXPECT_EQ(bench_->plain(1, {"HEXISTS", "mj:claim:job:12:2", "held"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"HEXISTS", "mj:claim:job:12:2", "turn"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"HEXISTS", "mj:claim:job:12:2", "held"}).number(), 0U);
 }
 
 TEST_P(Dispatch, HeldJobRunsWhenItsLimitGrows) {
@@ -715,7 +717,7 @@ TEST_P(Dispatch, HeldJobRunsWhenItsLimitGrows) {
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1", "job:12:2"));
   tick();
   EXPECT_THAT(claim_keys(), IsEmpty());
-  bench_->plain(1, {"HSET", "job:12:3", "concurrency_limit", "3"});
+  backend_->run_command(1, {"HSET", "job:12:3", "concurrency_limit", "3"});
   tick();
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:3"));
 }
@@ -724,17 +726,17 @@ TEST_P(Dispatch, HeldJobRunsWhenItsLimitGrows) {
 TEST_P(Dispatch, HeldJobsInTheListOfAnEarlierBuildRunInTheirOrder) {
   for (Id id = 1; id <= 5; ++id) submit_with(id, [](Job& j) { j.concurrency_key = "db"; });
   EXPECT_THAT(claim_keys(), ElementsAre("job:12:1"));
-  bench_->plain(1, {"DEL", "mj:held:db"});
+  backend_->run_command(1, {"DEL", "mj:held:db"});
   for (Id id = 2; id <= 5; ++id) {
     const std::string key = "job:12:" + std::to_string(id);
-    bench_->plain(1, {"HDEL", "mj:claim:" + key, "turn"});
-    bench_->plain(1, {"LPUSH", "mj:held:db", key});
+    backend_->run_command(1, {"HDEL", "mj:claim:" + key, "turn"});
+    backend_->run_command(1, {"LPUSH", "mj:held:db", key});
   }
   TickRequest small;
-  small.max = 3;
-  EXPECT_TRUE(tick(small).more) << "the list is longer than one step takes";
-  EXPECT_FALSE(tick(small).more);
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:held:db", "mj:anomalies"}).number(), 0U);
+  small.max_entries = 3;
+  EXPECT_TRUE(tick(small).has_more) << "the list is longer than one step takes";
+  EXPECT_FALSE(tick(small).has_more);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:held:db", "mj:anomalies"}).number(), 0U);
   EXPECT_THAT(claim_keys(), IsEmpty()) << "they are held again";
   for (Id id = 1; id <= 4; ++id) {
     finish(id);
@@ -743,29 +745,29 @@ TEST_P(Dispatch, HeldJobsInTheListOfAnEarlierBuildRunInTheirOrder) {
 }
 
 TEST_P(Dispatch, ForeignListInPlaceOfHeldJobsIsKept) {
-  bench_->plain(1, {"SADD", "mj:holding", "db"});
-  bench_->plain(1, {"LPUSH", "mj:held:db", "oops"});
+  backend_->run_command(1, {"SADD", "mj:holding", "db"});
+  backend_->run_command(1, {"LPUSH", "mj:held:db", "oops"});
   tick();
-  EXPECT_EQ(bench_->plain(1, {"LLEN", "mj:held:db"}).number(), 1U);
+  EXPECT_EQ(backend_->run_command(1, {"LLEN", "mj:held:db"}).number(), 1U);
   EXPECT_THAT(last_anomaly(), HasSubstr("mj:held:db is a list where a zset belongs"));
 }
 
 TEST_P(Dispatch, RepeatedAnomalyIsStoredOnce) {
   for (int i = 0; i < 3; ++i) {
-    bench_->plain(1, {"SADD", "mj:holding", "db"});
-    bench_->plain(1, {"SET", "mj:held:db", "oops"});
+    backend_->run_command(1, {"SADD", "mj:holding", "db"});
+    backend_->run_command(1, {"SET", "mj:held:db", "oops"});
     tick();
   }
-  EXPECT_EQ(bench_->plain(1, {"XLEN", "mj:anomalies"}).number(), 1U);
+  EXPECT_EQ(backend_->run_command(1, {"XLEN", "mj:anomalies"}).number(), 1U);
 }
 
 TEST_P(Dispatch, StaleWaitLimitEndsNoRun) {
   submit(1);
   claim_keys();
-  bench_->plain(1, {"ZADD", "mj:overdue", "1", "job:12:1"});
-  EXPECT_EQ(tick().overdue, 0U);
+  backend_->run_command(1, {"ZADD", "mj:overdue", "1", "job:12:1"});
+  EXPECT_EQ(tick().timed_out, 0U);
   EXPECT_EQ(place(1).claim.state, "live");
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:overdue"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:overdue"}).number(), 0U);
   finish(1);
 }
 
@@ -773,12 +775,12 @@ TEST_P(Dispatch, RetentionWaitsForTheAnswerToAMessage) {
   submit(1);
   claim_keys();
   finish(1);
-  bench_->plain(1, {"HSET", "mj:claim:job:12:1", "awaited", "message:12:1"});
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:1", "awaited", "message:12:1"});
   for (const char* answer : {"wanted", "due"}) {
-    bench_->plain(1, {"HSET", "mj:message:message:12:1", "answer", answer});
+    backend_->run_command(1, {"HSET", "mj:message:message:12:1", "answer", answer});
     EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "conflict") << answer;
   }
-  bench_->plain(1, {"HSET", "mj:message:message:12:1", "answer", "given"});
+  backend_->run_command(1, {"HSET", "mj:message:message:12:1", "answer", "given"});
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "ok");
 }
 
@@ -844,7 +846,7 @@ TEST_P(Dispatch, OperatorRetriesAFailedJob) {
   EXPECT_FALSE(store_->logs(1, "job:12:1", 0, 100, 0).value().ended);
   EXPECT_EQ(outcome(end(again.ref, finished())), "ok");
   EXPECT_TRUE(store_->logs(1, "job:12:1", 0, 100, 0).value().ended);
-  EXPECT_THAT(facts_of(1), ElementsAre("scheduled", "claimed", "failed", "requeued", "claimed", "completed"));
+  EXPECT_THAT(get_fact_kinds(1), ElementsAre("scheduled", "claimed", "failed", "requeued", "claimed", "completed"));
 }
 
 TEST_P(Dispatch, CancelledJobNeverReturns) {
@@ -869,7 +871,7 @@ TEST_P(Dispatch, DeadLetterIsRequeuedOrDropped) {
   const ClaimedJob again = claim_one();
   EXPECT_EQ(again.deliveries, 1U);
   EXPECT_EQ(outcome(end(again.ref, finished())), "ok");
-  bench_->push(1, "queue:python", "nonsense");
+  backend_->push(1, "queue:python", "nonsense");
   EXPECT_THAT(claim_keys(), IsEmpty());
   const auto more = store_->dead_letters(1, 10).value();
   ASSERT_EQ(more.size(), 1U);
@@ -881,7 +883,7 @@ TEST_P(Dispatch, PurgeCancelsTheJobsOfAQueue) {
   submit(1);
   submit_with(2, [](Job& j) { j.priority = 9; });
   push_plain(3, {});
-  bench_->push(1, "queue:python", "nonsense");
+  backend_->push(1, "queue:python", "nonsense");
   EXPECT_EQ(store_->purge_queue(1, "queue:python", 2).value(), 2U);
   EXPECT_EQ(store_->purge_queue(1, "queue:python", 10).value(), 2U);
   EXPECT_EQ(store_->purge_queue(1, "queue:python", 10).value(), 0U);
@@ -910,12 +912,12 @@ TEST_P(Dispatch, ContextWithNamedExecutorsServesOnlyThem) {
   ClaimRequest claim = request(1);
   const auto claims = [&](std::optional<Id> actor) {
     claim.actor = actor;
-    const auto got = store_->claim(claim);
-    return got ? std::to_string(got->jobs.size()) : got.error().message;
+    const auto claimed = store_->claim(claim);
+    return claimed ? std::to_string(claimed->jobs.size()) : claimed.error().message;
   };
   ASSERT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"admins", "[12]"}, {"executors", "[114,14]"}}));
   const std::string runner = "runner:" + std::to_string(claim.runner);
-  bench_->plain(1, {"HSET", runner, "id", std::to_string(claim.runner)});
+  backend_->run_command(1, {"HSET", runner, "id", std::to_string(claim.runner)});
   EXPECT_THAT(claims(0), testing::HasSubstr("runner_actor"));
   EXPECT_THAT(claims(4), testing::HasSubstr("context grant 1 --executor 4")) << "a part of another's number";
   EXPECT_THAT(claims(11), testing::HasSubstr("may not run jobs in context 1"));
@@ -925,7 +927,7 @@ TEST_P(Dispatch, ContextWithNamedExecutorsServesOnlyThem) {
   ASSERT_EQ(notes.size(), 3U) << "each actor once a minute: 0, 4 and 11";
   EXPECT_EQ(notes[0].actor, 11U);
   EXPECT_EQ(notes[0].action, "run");
-  EXPECT_EQ(notes[0].list, "executors");
+  EXPECT_EQ(notes[0].access_list, "executors");
   EXPECT_EQ(claims(14), "1");
   submit(2);
   EXPECT_EQ(claims(12), "1") << "an admin";
@@ -949,14 +951,14 @@ TEST_P(Dispatch, MarkAddsDetailsToARun) {
 TEST_P(Dispatch, SecondEntryOfAJobIsAnAnomaly) {
   submit_with(1, [](Job& j) { j.run_at_ms = 4102444800000; });
   submit(2);
-  bench_->push(1, "queue:python", "job:12:1");
-  bench_->push(1, "queue:other", "job:12:2");
+  backend_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:other", "job:12:2");
   ClaimRequest claim = request(10);
   claim.queues = {"queue:other", "queue:python"};
-  const auto got = store_->claim(claim).value();
-  ASSERT_EQ(got.jobs.size(), 1U);
-  EXPECT_EQ(got.jobs[0].queue, "queue:python");
-  EXPECT_EQ(got.set_aside, 2U);
+  const auto claimed = store_->claim(claim).value();
+  ASSERT_EQ(claimed.jobs.size(), 1U);
+  EXPECT_EQ(claimed.jobs[0].queue, "queue:python");
+  EXPECT_EQ(claimed.skipped_entries, 2U);
   EXPECT_EQ(detail(1), "delayed");
 }
 
@@ -975,7 +977,7 @@ TEST_P(Dispatch, RepairFindsNothingInASoundStore) {
   EXPECT_EQ(found->jobs, 8U);
   EXPECT_THAT(found->differences, IsEmpty());
   const JobStoreState now = place(1);
-  const Repair nothing{now.seen, now.claim.queue, 0, {}};
+  const Repair nothing{now.digest, now.claim.queue, 0, {}};
   EXPECT_TRUE(store_->repair(1, now.job_key, nothing).value()) << "it is as it was";
 }
 
@@ -984,13 +986,15 @@ TEST_P(Dispatch, RepairLeavesAChangedJobUnchanged) {
   submit(1);
   const JobStoreState before = place(1);
   const JobFix record{JobFix::Kind::set_record, JobFix::JobIndex::none, {}, 0, {{"status", "error"}}};
-  const Repair repair{
-      before.seen, before.claim.queue, 0, {{JobFix::Kind::leave, JobFix::JobIndex::queue, before.claim.queue}, record}};
+  const Repair repair{before.digest,
+                      before.claim.queue,
+                      0,
+                      {{JobFix::Kind::remove_from_index, JobFix::JobIndex::queue, before.claim.queue}, record}};
   claim_keys(1);
   EXPECT_FALSE(store_->repair(1, before.job_key, repair).value());
   EXPECT_EQ(field("job:12:1", "status"), "started");
   const JobStoreState now = place(1);
-  EXPECT_TRUE(store_->repair(1, now.job_key, {now.seen, now.claim.queue, 0, {record}}).value());
+  EXPECT_TRUE(store_->repair(1, now.job_key, {now.digest, now.claim.queue, 0, {record}}).value());
   EXPECT_EQ(field("job:12:1", "status"), "error");
 }
 
@@ -998,9 +1002,9 @@ TEST_P(Dispatch, RepairedLeaseIsNotShortened) {
   submit(1);
   claim(1, 600000);
   const std::uint64_t until_ms = store_->leases(1).value().at(0).until_ms;
-  bench_->plain(1, {"HSET", "mj:claim:job:12:1", "lease_ms", "1000"});
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:1", "lease_ms", "1000"});
   const JobStoreState now = place(1);
-  EXPECT_TRUE(store_->repair(1, now.job_key, {now.seen, now.claim.queue, 0, {{JobFix::Kind::lease}}}).value());
+  EXPECT_TRUE(store_->repair(1, now.job_key, {now.digest, now.claim.queue, 0, {{JobFix::Kind::set_lease}}}).value());
   EXPECT_EQ(store_->leases(1).value().at(0).until_ms, until_ms);
 }
 

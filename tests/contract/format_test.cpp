@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/version.h"
-#include "bench.h"
 #include "store/redis/redis_store.h"
+#include "store_contract.h"
 #include "support/redis/memory_server.h"
 
 namespace mycojobs {
@@ -29,7 +29,7 @@ class StoreFormat : public testing::TestWithParam<std::string> {
   }
   std::string format() {
     auto found = link_->command({"HGET", "mj:format", "version"});
-    return !found ? found.error().message : found->nil() ? "none" : std::string(found->text());
+    return !found ? found.error().message : found->is_nil() ? "none" : std::string(found->text());
   }
   Result<void> agree(std::uint32_t own) { return agree_on_format(1, *link_, own); }
 
@@ -85,12 +85,12 @@ INSTANTIATE_TEST_SUITE_P(Stores, StoreFormat, testing::Values("redis", "memory")
 // The stores of agents, coordinators and commands do not connect.
 TEST(NewerStoreFormat, RejectsAllCallsAndKeepsItsData) {
   auto& redis = TestRedis::instance();
-  redis.plain(1, {"FLUSHALL"});
+  redis.run_command(1, {"FLUSHALL"});
   RedisStoreConfig config;
   config.default_url = redis.url();
   const auto stores = make_redis_stores(config);
   auto store = stores->open().value();
-  redis.plain(2, {"HSET", "mj:format", "version", std::to_string(kStoreFormat + 1)});
+  redis.run_command(2, {"HSET", "mj:format", "version", std::to_string(kStoreFormat + 1)});
   Job job;
   job.id = 1, job.caller_id = 12, job.context_id = 2, job.script = "print(1)", job.script_type = "python";
   const auto submitted = store->submit(job);
@@ -99,10 +99,10 @@ TEST(NewerStoreFormat, RejectsAllCallsAndKeepsItsData) {
   EXPECT_THAT(submitted.error().message, HasSubstr("context 2: its store has format 2"));
   auto flows = stores->open_flows().value();
   EXPECT_EQ(flows->list(2, "", 0, 10).error().code, Code::denied);
-  EXPECT_EQ(redis.plain(2, {"DBSIZE"}).number(), 1U);
+  EXPECT_EQ(redis.run_command(2, {"DBSIZE"}).number(), 1U);
   job.context_id = 1;
   EXPECT_TRUE(store->submit(job)) << "the other context is not concerned";
-  EXPECT_EQ(redis.plain(1, {"HGET", "mj:format", "version"}).text(), std::to_string(kStoreFormat));
+  EXPECT_EQ(redis.run_command(1, {"HGET", "mj:format", "version"}).text(), std::to_string(kStoreFormat));
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "bench.h"
 #include "inspect/job_view.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -20,19 +20,19 @@ class JobListContract : public StoreContract {
                   {"script", "pass"},         {"script_type", "python"}, {"status", "dispatched"}};
     fields.insert(fields.end(), more.begin(), more.end());
     ASSERT_TRUE(store_->save(1, key(id), fields).has_value());
-    bench_->push(1, "queue:python", key(id));
+    backend_->push(1, "queue:python", key(id));
   }
   std::vector<Id> listed(JobQuery query = {}) {
     auto list = list_jobs(*store_, 1, query, [](std::uint64_t, std::uint64_t) {});
     EXPECT_TRUE(list.has_value()) << list.error().message;
     std::vector<Id> ids;
     for (const JobView& view : list ? list->jobs : std::vector<JobView>()) ids.push_back(view.job.id);
-    more_ = list && list->more;
+    more_ = list && list->has_more;
     return ids;
   }
   static JobQuery wanted(const std::function<void(JobFilter&)>& change) {
     JobQuery query;
-    change(query.wanted);
+    change(query.filter);
     return query;
   }
   // Waits until the clock of the store advances. It can show the same millisecond for several calls.
@@ -69,7 +69,7 @@ TEST_P(JobListContract, PlainJobsAreListedBeforeAndAfterTheirClaim) {
   EXPECT_THAT(listed(), ElementsAre(2, 1, 3));
   ASSERT_EQ(claim(3).size(), 3U);
   EXPECT_EQ(listed().size(), 3U);
-  EXPECT_EQ(bench_->plain(1, {"ZCARD", "mj:jobs"}).number(), 3U);
+  EXPECT_EQ(backend_->run_command(1, {"ZCARD", "mj:jobs"}).number(), 3U);
 }
 
 TEST_P(JobListContract, RecordsWithoutAQueueAreListed) {
@@ -78,9 +78,9 @@ TEST_P(JobListContract, RecordsWithoutAQueueAreListed) {
 }
 
 TEST_P(JobListContract, Filters) {
-  Job named = job(1);
-  named.name = "nightly backup";
-  ASSERT_TRUE(store_->submit(named).has_value());
+  Job concurrency_job = job(1);
+  concurrency_job.name = "nightly backup";
+  ASSERT_TRUE(store_->submit(concurrency_job).has_value());
   Job other = job(2);
   other.caller_id = 13;
   other.script_type = "osis";
@@ -104,9 +104,9 @@ TEST_P(JobListContract, Filters) {
 
 TEST_P(JobListContract, PagesListEachJobOnceAfterManyChanges) {
   for (Id id = 1; id <= 25; ++id) submit(id);
-  for (Id id = 1; id <= 20; ++id) bench_->plain(1, {"ZADD", "mj:jobs", "5000", key(id)});
+  for (Id id = 1; id <= 20; ++id) backend_->run_command(1, {"ZADD", "mj:jobs", "5000", key(id)});
   JobQuery query;
-  query.wanted.max_scanned = 7;
+  query.filter.max_scanned = 7;
   std::vector<Id> all = listed(query);
   EXPECT_EQ(all.size(), 25U);
   std::sort(all.begin(), all.end());
@@ -120,27 +120,27 @@ TEST_P(JobListContract, LargeSearchStopsAndResumes) {
   rare.name = "needle";
   ASSERT_TRUE(store_->submit(rare).has_value());
   std::vector<std::string> words{"ZADD", "mj:jobs"};
-  for (Id id = 100; id < 100 + kMaxScansOfPage + 500; ++id) words.insert(words.end(), {"9000000000000000", key(id)});
-  bench_->plain(1, words);
+  for (Id id = 100; id < 100 + kMaxRowsPerPage + 500; ++id) words.insert(words.end(), {"9000000000000000", key(id)});
+  backend_->run_command(1, words);
   JobFilter wanted;
   wanted.name = "needle";
   const auto first = page_jobs(*store_, 1, wanted, 50);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_TRUE(first->jobs.empty());
-  EXPECT_EQ(first->looked_at, kMaxScansOfPage);
+  EXPECT_EQ(first->rows_read, kMaxRowsPerPage);
   ASSERT_FALSE(first->after.empty());
-  wanted.after = first->after;
+  wanted.cursor = first->after;
   const auto second = page_jobs(*store_, 1, wanted, 50);
   ASSERT_TRUE(second) << second.error().message;
   ASSERT_EQ(second->jobs.size(), 1U);
   EXPECT_EQ(second->jobs[0].job.name, "needle");
-  EXPECT_EQ(second->looked_at, 501U);
+  EXPECT_EQ(second->rows_read, 501U);
   EXPECT_EQ(second->after, "");
 }
 
 TEST_P(JobListContract, FilteredPagesAreFullAndListEachJobOnce) {
   for (Id id = 1; id <= 25; ++id) submit(id);
-  for (Id id = 1; id <= 20; ++id) bench_->plain(1, {"ZADD", "mj:jobs", "5000", key(id)});
+  for (Id id = 1; id <= 20; ++id) backend_->run_command(1, {"ZADD", "mj:jobs", "5000", key(id)});
   JobFilter wanted;
   wanted.script_type = "python";
   std::vector<Id> all;
@@ -150,8 +150,8 @@ TEST_P(JobListContract, FilteredPagesAreFullAndListEachJobOnce) {
     ASSERT_TRUE(slice) << slice.error().message;
     sizes.push_back(slice->jobs.size());
     for (const JobView& each : slice->jobs) all.push_back(each.job.id);
-    wanted.after = slice->after;
-  } while (!wanted.after.empty() && sizes.size() < 10);
+    wanted.cursor = slice->after;
+  } while (!wanted.cursor.empty() && sizes.size() < 10);
   EXPECT_THAT(sizes, ElementsAre(7, 7, 7, 4));
   std::sort(all.begin(), all.end());
   EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
@@ -161,23 +161,23 @@ TEST_P(JobListContract, RetiredAndDeletedJobsLeaveTheList) {
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   ASSERT_TRUE(store_->create_job(job(2)).has_value());
-  bench_->erase(1, key(2));
+  backend_->erase(1, key(2));
   TickRequest now;
   now.retention_ms = 0;
   now.retention_count = 0;
   EXPECT_THAT(listed(), ElementsAre(1));
   ASSERT_TRUE(store_->tick(1, now).has_value());
-  EXPECT_EQ(bench_->plain(1, {"ZCARD", "mj:jobs"}).number(), 1U);
+  EXPECT_EQ(backend_->run_command(1, {"ZCARD", "mj:jobs"}).number(), 1U);
   submit(3);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   now.retention_count = 1;
   ASSERT_TRUE(store_->tick(1, now).has_value());
   EXPECT_THAT(listed(), ElementsAre(3));
-  EXPECT_EQ(bench_->plain(1, {"ZCARD", "mj:jobs"}).number(), 1U);
+  EXPECT_EQ(backend_->run_command(1, {"ZCARD", "mj:jobs"}).number(), 1U);
 }
 
 TEST_P(JobListContract, ForeignKeyHidesJobsAndStopsNone) {
-  bench_->put_text(1, "mj:jobs", "mine");
+  backend_->put_text(1, "mj:jobs", "mine");
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   EXPECT_EQ(outcome(list_jobs(*store_, 1, {}, [](std::uint64_t, std::uint64_t) {})), "invalid");
@@ -185,8 +185,8 @@ TEST_P(JobListContract, ForeignKeyHidesJobsAndStopsNone) {
 
 TEST_P(JobListContract, ForeignIndexMembersAreNotShown) {
   submit(1);
-  bench_->plain(1, {"ZADD", "mj:jobs", "9999999999999999", "job:$(x):1", "9999999999999999", "actor:1"});
-  bench_->plain(1, {"HSET", "actor:1", "id", "1", "secret", "s"});
+  backend_->run_command(1, {"ZADD", "mj:jobs", "9999999999999999", "job:$(x):1", "9999999999999999", "actor:1"});
+  backend_->run_command(1, {"HSET", "actor:1", "id", "1", "secret", "s"});
   EXPECT_THAT(listed(), ElementsAre(1));
 }
 
@@ -201,10 +201,10 @@ TEST_P(JobListContract, CountUsesIndexesWithAnyMembers) {
   ASSERT_TRUE(tally) << tally.error().message;
   EXPECT_EQ(tally->running, 1U);
   EXPECT_EQ(tally->jobs, 3U) << "nobody has seen the one that was pushed";
-  EXPECT_EQ(tally->ends, std::vector<std::uint64_t>(tally->ends.size(), 0));
+  EXPECT_EQ(tally->ended_per_slot, std::vector<std::uint64_t>(tally->ended_per_slot.size(), 0));
   ASSERT_EQ(tally->queues.size(), 2U);
   EXPECT_EQ(tally->queues[0].length, 3U);
-  EXPECT_EQ(tally->queues[0].next, key(2));
+  EXPECT_EQ(tally->queues[0].next_job, key(2));
   EXPECT_TRUE(tally->queues[1].paused);
   for (const char* name : {"mj:ended", "mj:leases", "mj:queues", "mj:paused"})
     ASSERT_TRUE(store_->save(2, name, {{"a", "b"}}));

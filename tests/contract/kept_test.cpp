@@ -7,7 +7,6 @@
 
 #include "base/parse.h"
 #include "base/sha256.h"
-#include "bench.h"
 #include "inspect/doctor.h"
 #include "inspect/explain.h"
 #include "inspect/verify/job_verify.h"
@@ -15,6 +14,7 @@
 #include "model/codec.h"
 #include "store/redis/redis_flows.h"
 #include "store/redis/redis_store.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -23,18 +23,20 @@ constexpr std::uint64_t kMiB = 1ULL << 20;
 
 class StorageQuota : public testing::Test {
  protected:
-  StorageQuota() { plain({"FLUSHALL"}); }
-  ~StorageQuota() override { plain({"FLUSHALL"}); }
+  StorageQuota() { run_command({"FLUSHALL"}); }
+  ~StorageQuota() override { run_command({"FLUSHALL"}); }
 
-  static Reply plain(const std::vector<std::string>& words) { return TestRedis::instance().plain(1, words); }
+  static Reply run_command(const std::vector<std::string>& words) {
+    return TestRedis::instance().run_command(1, words);
+  }
 
   static RedisStoreConfig config(std::uint64_t caller_bytes, std::uint64_t context_bytes) {
     RedisStoreConfig config;
     config.default_url = TestRedis::instance().url();
-    config.observed.quota = {caller_bytes, context_bytes};
+    config.instrumentation.quota = {caller_bytes, context_bytes};
     return config;
   }
-  static Job job_of(Id caller, std::size_t script_bytes) {
+  static Job make_job(Id caller, std::size_t script_bytes) {
     Job job;
     job.caller_id = caller;
     job.context_id = 1;
@@ -44,7 +46,7 @@ class StorageQuota : public testing::Test {
   }
   static std::uint64_t kept(const std::string& field) {
     std::uint64_t bytes = 0;
-    parse_u64(plain({"HGET", "mj:kept", field}).text(), bytes);
+    parse_u64(run_command({"HGET", "mj:kept", field}).text(), bytes);
     return bytes;
   }
   static std::vector<ClaimedJob> claim(Store& store, std::uint32_t max = 1) {
@@ -82,12 +84,12 @@ class StorageQuota : public testing::Test {
     do {
       const TickReply one = store.tick(1, request).value();
       all.retired += one.retired;
-      all.more = one.more;
-    } while (all.more);
+      all.has_more = one.has_more;
+    } while (all.has_more);
     return all;
   }
   static std::string text(const std::string& key, const std::string& field) {
-    return std::string(plain({"HGET", key, field}).text());
+    return std::string(run_command({"HGET", key, field}).text());
   }
   static void expect_sound(Store& store) {
     const auto report = verify(store, 1, [](std::string_view, std::uint64_t, std::uint64_t) {});
@@ -95,10 +97,10 @@ class StorageQuota : public testing::Test {
     for (const Finding& each : report->findings) ADD_FAILURE() << each.rule << ": " << each.text;
   }
   static std::uint64_t bytes_of_keys() {
-    return static_cast<std::uint64_t>(plain({"EVAL",
-                                             "local n = 0 for _, k in ipairs(redis.call('KEYS', '*')) do n = n + "
-                                             "redis.call('MEMORY', 'USAGE', k, 'SAMPLES', 0) end return n",
-                                             "0"})
+    return static_cast<std::uint64_t>(run_command({"EVAL",
+                                                   "local n = 0 for _, k in ipairs(redis.call('KEYS', '*')) do n = n + "
+                                                   "redis.call('MEMORY', 'USAGE', k, 'SAMPLES', 0) end return n",
+                                                   "0"})
                                           .number());
   }
 };
@@ -108,34 +110,34 @@ TEST_F(StorageQuota, QueueOfLargeScriptsIsRejectedAtTheQuota) {
   std::size_t accepted = 0;
   std::string refusal;
   while (accepted < 100 && refusal.empty()) {
-    const auto made = store.submit(job_of(7, kMiB));
-    if (made) ++accepted;
-    if (!made) refusal = made.error().message;
+    const auto submission = store.submit(make_job(7, kMiB));
+    if (submission) ++accepted;
+    if (!submission) refusal = submission.error().message;
   }
   EXPECT_EQ(accepted, 15U);
   EXPECT_NE(refusal.find("quota.caller_bytes"), std::string::npos) << refusal;
   EXPECT_NE(refusal.find(std::to_string(16 * kMiB)), std::string::npos) << refusal;
   EXPECT_LE(bytes_of_keys(), 20 * kMiB);
-  EXPECT_TRUE(store.submit(job_of(8, kMiB))) << "another caller is let in";
+  EXPECT_TRUE(store.submit(make_job(8, kMiB))) << "another caller is let in";
 }
 
 TEST_F(StorageQuota, CreatedJobsCountUntilTheyAreRemoved) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
   Job first;
   for (int i = 0; i < 15; ++i) {
-    const auto made = store.create_job(job_of(7, kMiB));
-    ASSERT_TRUE(made) << made.error().message;
-    if (i == 0) first = *made;
+    const auto submission = store.create_job(make_job(7, kMiB));
+    ASSERT_TRUE(submission) << submission.error().message;
+    if (i == 0) first = *submission;
   }
-  EXPECT_FALSE(store.create_job(job_of(7, kMiB)));
+  EXPECT_FALSE(store.create_job(make_job(7, kMiB)));
   ASSERT_TRUE(store.delete_record(1, redis_key(first)));
-  EXPECT_TRUE(store.create_job(job_of(7, kMiB)));
+  EXPECT_TRUE(store.create_job(make_job(7, kMiB)));
   const std::uint64_t before = kept("7");
-  const auto started = store.create_job(job_of(8, 100));
+  const auto started = store.create_job(make_job(8, 100));
   ASSERT_TRUE(store.start_job(1, redis_key(*started)));
   const auto claimed = claim(store);
   ASSERT_EQ(claimed.size(), 1U);
-  EXPECT_EQ(plain({"HLEN", "mj:kept-created"}).number(), 15U) << "its claim has what it was charged";
+  EXPECT_EQ(run_command({"HLEN", "mj:kept-created"}).number(), 15U) << "its claim has what it was charged";
   run(store, {ended(claimed[0].ref)});
   ASSERT_TRUE(store.delete_record(1, redis_key(*started)));
   EXPECT_EQ(kept("8"), 0U);
@@ -144,26 +146,26 @@ TEST_F(StorageQuota, CreatedJobsCountUntilTheyAreRemoved) {
 
 TEST_F(StorageQuota, PlainRecordsCountFromTheirClaim) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
-  plain({"HSET", "job:7:1", "id", "1", "caller_id", "7", "context_id", "1", "script_type", "python", "status",
-         "dispatched", "script", std::string(kMiB, '#')});
-  plain({"LPUSH", "queue:python", "job:7:1"});
+  run_command({"HSET", "job:7:1", "id", "1", "caller_id", "7", "context_id", "1", "script_type", "python", "status",
+               "dispatched", "script", std::string(kMiB, '#')});
+  run_command({"LPUSH", "queue:python", "job:7:1"});
   const auto claimed = claim(store);
   ASSERT_EQ(claimed.size(), 1U);
   EXPECT_GE(kept("7"), kMiB);
   run(store, {ended(claimed[0].ref)});
   ASSERT_TRUE(store.delete_record(1, "job:7:1"));
-  EXPECT_EQ(plain({"EXISTS", "mj:kept"}).number(), 0U) << "nothing is left of what it was charged";
+  EXPECT_EQ(run_command({"EXISTS", "mj:kept"}).number(), 0U) << "nothing is left of what it was charged";
 }
 
 TEST_F(StorageQuota, OldestEndedJobsOfTheCallerAreRemovedFirst) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
-  ASSERT_TRUE(store.submit(job_of(8, 100)));
+  ASSERT_TRUE(store.submit(make_job(8, 100)));
   run(store, {ended(claim(store).at(0).ref)});
   std::string newest;
   for (int i = 0; i < 60; ++i) {
-    const auto made = store.submit(job_of(7, 100));
-    ASSERT_TRUE(made) << made.error().message;
-    newest = redis_key(*made);
+    const auto submission = store.submit(make_job(7, 100));
+    ASSERT_TRUE(submission) << submission.error().message;
+    newest = redis_key(*submission);
     const auto claimed = claim(store);
     ASSERT_EQ(claimed.size(), 1U);
     run(store, {output(claimed[0].ref, 1, kMiB), ended(claimed[0].ref)});
@@ -171,16 +173,16 @@ TEST_F(StorageQuota, OldestEndedJobsOfTheCallerAreRemovedFirst) {
     ASSERT_LE(kept("7"), 16 * kMiB);
   }
   EXPECT_LE(bytes_of_keys(), 20 * kMiB);
-  EXPECT_EQ(plain({"EXISTS", "job:7:1"}).number(), 0U);
-  EXPECT_EQ(plain({"EXISTS", newest}).number(), 1U);
-  EXPECT_EQ(plain({"EXISTS", "job:8:1"}).number(), 1U) << "the other caller's job stays";
+  EXPECT_EQ(run_command({"EXISTS", "job:7:1"}).number(), 0U);
+  EXPECT_EQ(run_command({"EXISTS", newest}).number(), 1U);
+  EXPECT_EQ(run_command({"EXISTS", "job:8:1"}).number(), 1U) << "the other caller's job stays";
 }
 
 TEST_F(StorageQuota, OtherCallersDoNotEvictEndedJobs) {
   RedisStore store(config(4 * kMiB, 40 * kMiB));
   for (Id other = 20; other < 30; ++other) {
     for (int i = 0; i < 3; ++i) {
-      ASSERT_TRUE(store.submit(job_of(other, 100)));
+      ASSERT_TRUE(store.submit(make_job(other, 100)));
       const auto claimed = claim(store);
       ASSERT_EQ(claimed.size(), 1U);
       run(store, {output(claimed[0].ref, 1, kMiB), ended(claimed[0].ref)});
@@ -188,7 +190,7 @@ TEST_F(StorageQuota, OtherCallersDoNotEvictEndedJobs) {
   }
   ASSERT_GT(kept("all"), 30 * kMiB) << "more than three quarters of the context, and less than seven eighths";
   for (int i = 0; i < 20; ++i) {
-    ASSERT_TRUE(store.submit(job_of(7, 100)));
+    ASSERT_TRUE(store.submit(make_job(7, 100)));
     const auto claimed = claim(store);
     ASSERT_EQ(claimed.size(), 1U);
     run(store, {output(claimed[0].ref, 1, kMiB / 2), ended(claimed[0].ref)});
@@ -202,7 +204,7 @@ TEST_F(StorageQuota, OtherCallersDoNotEvictEndedJobs) {
 
 TEST_F(StorageQuota, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
-  for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(make_job(7, 100)));
   const auto claimed = claim(store, 8);
   ASSERT_EQ(claimed.size(), 8U);
   for (const ClaimedJob& each : claimed) run(store, {output(each.ref, 1, kMiB), output(each.ref, 2, kMiB)});
@@ -214,23 +216,23 @@ TEST_F(StorageQuota, OutputBeyondTheQuotaIsDroppedAndTheJobFinishes) {
   ASSERT_EQ(page->lines.size(), 1U) << "one line says that output is missing";
   EXPECT_NE(page->lines[0].text.find("quota.caller_bytes"), std::string::npos) << page->lines[0].text;
   EXPECT_TRUE(page->ended);
-  EXPECT_EQ(plain({"HGET", claimed.back().ref.job_key, "status"}).text(), "finished");
+  EXPECT_EQ(run_command({"HGET", claimed.back().ref.job_key, "status"}).text(), "finished");
 }
 
 TEST_F(StorageQuota, GapsInTheOutputHaveOneLineEach) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
-  ASSERT_TRUE(store.submit(job_of(7, 100)));
+  ASSERT_TRUE(store.submit(make_job(7, 100)));
   const auto claimed = claim(store);
   ASSERT_EQ(claimed.size(), 1U);
   const ClaimRef& ref = claimed[0].ref;
   constexpr std::size_t kRest = 4 * kMiB - 4500;  // less than a step of the output is left
-  ASSERT_TRUE(store.submit(job_of(7, kRest)));
+  ASSERT_TRUE(store.submit(make_job(7, kRest)));
   run(store, {output(ref, 1, kMiB), output(ref, 2, 10), output(ref, 3, 10)});
   ASSERT_TRUE(store.cancel(1, "job:7:2"));
-  plain({"DEL", "queue:python"});
+  run_command({"DEL", "queue:python"});
   ASSERT_TRUE(store.delete_record(1, "job:7:2"));
   run(store, {output(ref, 4, 10)});
-  ASSERT_TRUE(store.submit(job_of(7, kRest)));
+  ASSERT_TRUE(store.submit(make_job(7, kRest)));
   run(store, {output(ref, 5, kMiB), output(ref, 6, 10)});
   std::vector<std::string> lines;
   const auto page = store.logs(1, ref.job_key, 0, 100, 0);
@@ -241,8 +243,8 @@ TEST_F(StorageQuota, GapsInTheOutputHaveOneLineEach) {
 
 TEST_F(StorageQuota, CallerOverItsQuotaStartsNoJob) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
-  for (int i = 0; i < 12; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));
-  ASSERT_TRUE(store.submit(job_of(8, 100)));
+  for (int i = 0; i < 12; ++i) ASSERT_TRUE(store.submit(make_job(7, 100)));
+  ASSERT_TRUE(store.submit(make_job(8, 100)));
   for (int i = 0; i < 4; ++i) {
     const auto claimed = claim(store);
     ASSERT_EQ(claimed.size(), 1U);
@@ -255,15 +257,15 @@ TEST_F(StorageQuota, CallerOverItsQuotaStartsNoJob) {
   EXPECT_EQ(next[0].ref.job_key, "job:8:1") << "the jobs in front of it wait";
   EXPECT_EQ(text("job:7:5", "detail"), "quota");
   EXPECT_EQ(text("mj:claim:job:7:5", "state"), "delayed");
-  const auto told = explain(store, 1, "job:7:5").value();
-  EXPECT_EQ(told.cause, "quota");
+  const auto explanation = explain(store, 1, "job:7:5").value();
+  EXPECT_EQ(explanation.cause, "quota");
   std::string evidence;
-  for (const std::string& line : told.evidence) evidence += line + "\n";
+  for (const std::string& line : explanation.evidence) evidence += line + "\n";
   EXPECT_NE(evidence.find("its caller exceeds quota.caller_bytes"), std::string::npos) << evidence;
   expect_sound(store);
 
   const auto make_due = [] {
-    plain(
+    run_command(
         {"EVAL",
          "for _, j in ipairs(redis.call('ZRANGE', 'mj:delayed', 0, -1)) do redis.call('ZADD', 'mj:delayed', 1, j) end",
          "0"});
@@ -282,7 +284,7 @@ TEST_F(StorageQuota, CallerOverItsQuotaStartsNoJob) {
 
 TEST_F(StorageQuota, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
   RedisStore store(config(8 * kMiB, 64 * kMiB));
-  for (int i = 0; i < 16; ++i) ASSERT_TRUE(store.submit(job_of(7, 100)));
+  for (int i = 0; i < 16; ++i) ASSERT_TRUE(store.submit(make_job(7, 100)));
   const auto claimed = claim(store, 16);
   ASSERT_EQ(claimed.size(), 16U);
   for (const ClaimedJob& each : claimed) run(store, {ended(each.ref, kMiB)});
@@ -293,7 +295,7 @@ TEST_F(StorageQuota, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
   const ClaimRef& last = claimed.back().ref;
   EXPECT_EQ(text(last.job_key, "status") + ' ' + text(last.job_key, "detail"), "error result_quota");
   EXPECT_EQ(text(last.job_key, "result"), "");
-  EXPECT_EQ(store.ended_job(1, last.job_key).value().record, EndedJob::Record::holds);
+  EXPECT_EQ(store.ended_job(1, last.job_key).value().record_state, EndedJob::RecordState::unchanged);
   const auto page = store.logs(1, last.job_key, 0, 100, 0);
   ASSERT_TRUE(page);
   ASSERT_EQ(page->lines.size(), 1U);
@@ -304,7 +306,7 @@ TEST_F(StorageQuota, EndsOfRunningJobsExceedTheQuotaByAnEighthAtMost) {
 
 TEST_F(StorageQuota, FailedAttemptsExceedTheQuotaByAnEighthAtMost) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
-  Job job = job_of(7, 100);
+  Job job = make_job(7, 100);
   job.retries = 3;
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(store.submit(job));
   const auto claimed = claim(store, 8);
@@ -332,7 +334,7 @@ TEST_F(StorageQuota, RemoteOutputAndResultsCountForTheirCaller) {
   std::vector<MessageJob> jobs;
   AnswerMessage answer{message, content, "", {}, {}, true, ""};
   for (Id id = 1; id <= 8; ++id) {
-    Job job = job_of(7, 100);
+    Job job = make_job(7, 100);
     job.id = id;
     jobs.push_back({job, "queue:python"});
     RemoteJobEnd one{redis_key(job), {}, {}};
@@ -354,21 +356,22 @@ TEST_F(StorageQuota, RemoteOutputAndResultsCountForTheirCaller) {
   EXPECT_TRUE(find_stored_bytes_problems(store, 1, [] {}).value().empty());
   TickRequest request;
   request.retention_ms = 1;
-  while (store.tick(1, request).value().more) continue;
+  while (store.tick(1, request).value().has_more) continue;
   for (Id id = 1; id <= 8; ++id) (void)store.delete_record(1, "job:7:" + std::to_string(id));
   EXPECT_EQ(kept("7"), 0U) << "what was charged is credited";
 }
 
 TEST_F(StorageQuota, EndsOfAttemptsReplaceEachOther) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
-  Job job = job_of(7, 100);
+  Job job = make_job(7, 100);
   job.retries = 10;
   ASSERT_TRUE(store.submit(job));
   for (int attempt = 0; attempt < 5; ++attempt) {
-    plain({"EVAL",
-           "for _, j in ipairs(redis.call('ZRANGE', 'mj:delayed', 0, -1)) do redis.call('ZADD', 'mj:delayed', 1, j) "
-           "end",
-           "0"});
+    run_command(
+        {"EVAL",
+         "for _, j in ipairs(redis.call('ZRANGE', 'mj:delayed', 0, -1)) do redis.call('ZADD', 'mj:delayed', 1, j) "
+         "end",
+         "0"});
     tick(store);
     const auto claimed = claim(store);
     ASSERT_EQ(claimed.size(), 1U);
@@ -386,12 +389,12 @@ TEST_F(StorageQuota, EndsOfAttemptsReplaceEachOther) {
 TEST_F(StorageQuota, FullContextAcceptsSmallCallers) {
   RedisStore store(config(16 * kMiB, 32 * kMiB));
   for (const Id caller : {7U, 8U, 9U})
-    for (int i = 0; i < 15; ++i) (void)store.submit(job_of(caller, kMiB));
+    for (int i = 0; i < 15; ++i) (void)store.submit(make_job(caller, kMiB));
   EXPECT_LE(kept("all"), 32 * kMiB);
-  const auto refused = store.submit(job_of(9, kMiB));
+  const auto refused = store.submit(make_job(9, kMiB));
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("quota.context_bytes"), std::string::npos) << refused.error().message;
-  EXPECT_TRUE(store.submit(job_of(10, 1000)));
+  EXPECT_TRUE(store.submit(make_job(10, 1000)));
 }
 
 TEST_F(StorageQuota, ContextNeverStoresTwiceItsQuota) {
@@ -399,8 +402,8 @@ TEST_F(StorageQuota, ContextNeverStoresTwiceItsQuota) {
   const std::size_t own = kMiB / 4;  // below a sixteenth of the quota of the context, which lets each caller in
   std::string refusal;
   for (Id caller = 1; caller <= 100 && refusal.empty(); ++caller) {
-    const auto made = store.submit(job_of(caller, own));
-    if (!made) refusal = made.error().message;
+    const auto submission = store.submit(make_job(caller, own));
+    if (!submission) refusal = submission.error().message;
   }
   EXPECT_NE(refusal.find("quota.context_bytes"), std::string::npos) << refusal;
   EXPECT_GT(kept("all"), 15 * kMiB);
@@ -411,67 +414,67 @@ TEST_F(StorageQuota, FailedSearchIsNotRepeatedAtOnce) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   constexpr std::uint32_t kOthers = 1000;
   for (std::uint32_t i = 0; i < kOthers / 50; ++i) {
-    for (int k = 0; k < 50; ++k) ASSERT_TRUE(store.submit(job_of(8, 10)));
+    for (int k = 0; k < 50; ++k) ASSERT_TRUE(store.submit(make_job(8, 10)));
     std::vector<Report> ends;
     for (const ClaimedJob& each : claim(store, 50)) ends.push_back(ended(each.ref));
     run(store, ends);
   }
-  for (int i = 0; i < 4; ++i) (void)store.submit(job_of(7, kMiB - 10000));  // none of them has ended
+  for (int i = 0; i < 4; ++i) (void)store.submit(make_job(7, kMiB - 10000));  // none of them has ended
   EXPECT_EQ(text("mj:kept", "over"), "7");
   store.tick(1, {}).value();
   EXPECT_NE(text("mj:kept", "at"), "") << "a search takes several ticks";
-  (void)store.submit(job_of(7, kMiB));
-  for (int i = 0; i < 10 && !text("mj:kept", "over").empty(); ++i) EXPECT_FALSE(store.tick(1, {}).value().more);
+  (void)store.submit(make_job(7, kMiB));
+  for (int i = 0; i < 10 && !text("mj:kept", "over").empty(); ++i) EXPECT_FALSE(store.tick(1, {}).value().has_more);
   EXPECT_EQ(text("mj:kept", "over"), "") << "there was nothing to retire";
-  ASSERT_FALSE(store.submit(job_of(7, kMiB)));
+  ASSERT_FALSE(store.submit(make_job(7, kMiB)));
   EXPECT_EQ(text("mj:kept", "over"), "7");
   store.tick(1, {}).value();
   EXPECT_EQ(text("mj:kept", "over"), "") << "of what has ended before nothing is looked at again";
-  EXPECT_EQ(plain({"EXISTS", "job:8:1"}).number(), 1U);
+  EXPECT_EQ(run_command({"EXISTS", "job:8:1"}).number(), 1U);
 
   // Jobs that have ended since are found at once.
   const auto claimed = claim(store, 2);
   ASSERT_EQ(claimed.size(), 2U);
   run(store, {ended(claimed[0].ref), ended(claimed[1].ref)});
-  ASSERT_FALSE(store.submit(job_of(7, kMiB)));
+  ASSERT_FALSE(store.submit(make_job(7, kMiB)));
   tick(store);
-  EXPECT_EQ(plain({"EXISTS", claimed[0].ref.job_key}).number(), 0U);
-  EXPECT_TRUE(store.submit(job_of(7, kMiB / 2)));
+  EXPECT_EQ(run_command({"EXISTS", claimed[0].ref.job_key}).number(), 0U);
+  EXPECT_TRUE(store.submit(make_job(7, kMiB / 2)));
 }
 
 TEST_F(StorageQuota, FullContextRetiresJobsOfTheNextCaller) {
   RedisStore store(config(64 * kMiB, 16 * kMiB));
   for (int i = 0; i < 4; ++i) {
-    ASSERT_TRUE(store.submit(job_of(8, kMiB)));
+    ASSERT_TRUE(store.submit(make_job(8, kMiB)));
     run(store, {ended(claim(store).at(0).ref)});
   }
-  for (int i = 0; i < 11; ++i) ASSERT_TRUE(store.submit(job_of(7, kMiB)));
+  for (int i = 0; i < 11; ++i) ASSERT_TRUE(store.submit(make_job(7, kMiB)));
   for (int i = 0; i < 5; ++i) tick(store);
   EXPECT_LE(kept("all"), 12 * kMiB + kMiB / 8);
-  EXPECT_EQ(plain({"EXISTS", "job:8:1"}).number(), 0U);
-  EXPECT_EQ(plain({"EXISTS", "job:7:1"}).number(), 1U);
+  EXPECT_EQ(run_command({"EXISTS", "job:8:1"}).number(), 0U);
+  EXPECT_EQ(run_command({"EXISTS", "job:7:1"}).number(), 1U);
 }
 
 TEST_F(StorageQuota, FullContextRetiresJobsOfItsLargestCaller) {
   RedisStore store(config(64 * kMiB, 16 * kMiB));
-  ASSERT_TRUE(store.submit(job_of(8, 100)));
+  ASSERT_TRUE(store.submit(make_job(8, 100)));
   run(store, {ended(claim(store).at(0).ref)});
   for (int i = 0; i < 14; ++i) {
-    ASSERT_TRUE(store.submit(job_of(7, kMiB)));
+    ASSERT_TRUE(store.submit(make_job(7, kMiB)));
     run(store, {ended(claim(store).at(0).ref)});
   }
-  ASSERT_TRUE(store.submit(job_of(8, kMiB)));  // exceeds seven eighths of the quota, by another caller
+  ASSERT_TRUE(store.submit(make_job(8, kMiB)));  // exceeds seven eighths of the quota, by another caller
   tick(store);
   EXPECT_LE(kept("all"), 12 * kMiB);
-  EXPECT_EQ(plain({"EXISTS", "job:8:1"}).number(), 1U);
-  EXPECT_EQ(plain({"EXISTS", "job:7:1"}).number(), 0U);
+  EXPECT_EQ(run_command({"EXISTS", "job:8:1"}).number(), 1U);
+  EXPECT_EQ(run_command({"EXISTS", "job:7:1"}).number(), 0U);
 }
 
 TEST_F(StorageQuota, SmallJobsCostTheirEndNothing) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
   const auto spent = [&] {
     std::uint64_t calls = 0;
-    const std::string text(plain({"INFO", "commandstats"}).text());
+    const std::string text(run_command({"INFO", "commandstats"}).text());
     for (std::size_t at = text.find("calls="); at != std::string::npos; at = text.find("calls=", at + 1)) {
       std::uint64_t more = 0;
       parse_u64(std::string_view(text).substr(at + 6, text.find(',', at) - at - 6), more);
@@ -480,9 +483,9 @@ TEST_F(StorageQuota, SmallJobsCostTheirEndNothing) {
     return calls;
   };
   const auto cost_of_end = [&](std::size_t result_bytes) {
-    EXPECT_TRUE(store.submit(job_of(7, 100)));
+    EXPECT_TRUE(store.submit(make_job(7, 100)));
     const auto claimed = claim(store);
-    plain({"CONFIG", "RESETSTAT"});
+    run_command({"CONFIG", "RESETSTAT"});
     run(store, {ended(claimed.at(0).ref, result_bytes)});
     return spent();
   };
@@ -494,10 +497,10 @@ TEST_F(StorageQuota, SmallJobsCostTheirEndNothing) {
 
 TEST_F(StorageQuota, CounterOfAnotherTypeStopsNoJob) {
   RedisStore store(config(16 * kMiB, 64 * kMiB));
-  plain({"SET", "mj:kept", "nonsense"});
-  plain({"SET", "mj:kept-created", "nonsense"});
-  ASSERT_TRUE(store.submit(job_of(7, 100)));
-  ASSERT_TRUE(store.create_job(job_of(7, 100)));
+  run_command({"SET", "mj:kept", "nonsense"});
+  run_command({"SET", "mj:kept-created", "nonsense"});
+  ASSERT_TRUE(store.submit(make_job(7, 100)));
+  ASSERT_TRUE(store.create_job(make_job(7, 100)));
   const auto claimed = claim(store);
   ASSERT_EQ(claimed.size(), 1U);
   run(store, {output(claimed[0].ref, 1, kMiB), ended(claimed[0].ref, kMiB)});
@@ -508,23 +511,23 @@ TEST_F(StorageQuota, CounterOfAnotherTypeStopsNoJob) {
 TEST_F(StorageQuota, MessagesOfACallerCountUntilTheyAreDeleted) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
   NewRecord message{"message:7:", "message:7", 0, {{"message", std::string(kMiB, 'm')}}};
-  std::vector<std::string> made;
+  std::vector<std::string> submission;
   for (int i = 0; i < 3; ++i) {
     const auto one = store.create_record(1, message);
     ASSERT_TRUE(one) << one.error().message;
-    made.push_back(one->key);
+    submission.push_back(one->key);
   }
   const auto refused = store.create_record(1, message);
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("quota.caller_bytes"), std::string::npos) << refused.error().message;
-  ASSERT_TRUE(store.delete_record(1, made[0]));
+  ASSERT_TRUE(store.delete_record(1, submission[0]));
   EXPECT_TRUE(store.create_record(1, message));
 }
 
 TEST_F(StorageQuota, DefinitionsCountForTheCallerThatStoredThem) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
   RedisStore store(own);
-  const auto flows = make_redis_flows(link_opener(own), own.observed).value();
+  const auto flows = make_redis_flows(link_opener(own), own.instrumentation).value();
   const auto add = [&](Id caller, int number, const std::string& definition) {
     Schedule schedule;
     schedule.name = "s" + std::to_string(number);
@@ -547,13 +550,13 @@ TEST_F(StorageQuota, DefinitionsCountForTheCallerThatStoredThem) {
   ASSERT_TRUE(flows->remove_schedule(1, "s5"));
   EXPECT_LT(kept("7"), before - kMiB);
   for (const char* name : {"s2", "s3"}) ASSERT_TRUE(flows->remove_schedule(1, name));
-  EXPECT_EQ(plain({"EXISTS", "mj:kept"}).number(), 0U);
+  EXPECT_EQ(run_command({"EXISTS", "mj:kept"}).number(), 0U);
 }
 
 TEST_F(StorageQuota, SchedulesCountWithTheirLatestContent) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
   RedisStore store(own);
-  const auto flows = make_redis_flows(link_opener(own), own.observed).value();
+  const auto flows = make_redis_flows(link_opener(own), own.instrumentation).value();
   Schedule schedule;
   schedule.name = "nightly";
   schedule.caller = 7;
@@ -574,16 +577,16 @@ TEST_F(StorageQuota, SchedulesCountWithTheirLatestContent) {
   ASSERT_TRUE(flows->put_schedule(1, schedule, "", 2));
   EXPECT_EQ(kept("7"), before);
   ASSERT_TRUE(flows->remove_schedule(1, "nightly"));
-  EXPECT_EQ(plain({"EXISTS", "mj:kept"}).number(), 0U);
+  EXPECT_EQ(run_command({"EXISTS", "mj:kept"}).number(), 0U);
 }
 
 TEST_F(StorageQuota, JobsOfAFlowCountForTheCallerOfTheirKeys) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
   RedisStore store(own);
-  const auto flows = make_redis_flows(link_opener(own), own.observed).value();
+  const auto flows = make_redis_flows(link_opener(own), own.instrumentation).value();
   const FlowIds place = flows->create({1, 7, 1, "", ""}).value();
-  plain({"HDEL", "mj:flow:" + std::to_string(place.flow), "caller"});  // as flows of older versions
-  Job job = job_of(7, 10000);
+  run_command({"HDEL", "mj:flow:" + std::to_string(place.flow), "caller"});  // as flows of older versions
+  Job job = make_job(7, 10000);
   job.id = place.first_job;
   ASSERT_TRUE(flows->put_jobs(1, place.flow, std::vector<Job>{job}));
   EXPECT_GE(kept("7"), 10000U);
@@ -593,7 +596,7 @@ TEST_F(StorageQuota, JobsOfAFlowCountForTheCallerOfTheirKeys) {
 TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
   const RedisStoreConfig own = config(4 * kMiB, 64 * kMiB);
   RedisStore store(own);
-  const auto flows = make_redis_flows(link_opener(own), own.observed).value();
+  const auto flows = make_redis_flows(link_opener(own), own.instrumentation).value();
   const FlowIds place = flows->create({1, 7, 0, "", ""}).value();
   Flow flow;
   flow.id = place.flow;
@@ -607,11 +610,11 @@ TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
   commit.facts.push_back({0, 0, "went_on", 0, ""});
   const auto dispatch = [](Id id) {
     FlowDispatch each{"job:7:" + std::to_string(id), {}};
-    each.plant = job_of(7, kMiB);
-    each.plant->id = id;
+    each.new_node_job = make_job(7, kMiB);
+    each.new_node_job->id = id;
     return each;
   };
-  for (Id id = 1; id <= 8; ++id) commit.dispatch.push_back(dispatch(id));
+  for (Id id = 1; id <= 8; ++id) commit.dispatches.push_back(dispatch(id));
   const auto done = flows->commit(commit);
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_LE(kept("7"), 4 * kMiB + kMiB / 2);
@@ -620,16 +623,16 @@ TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
   EXPECT_NE(text("job:7:8", "error").find("quota.caller_bytes"), std::string::npos);
   expect_sound(store);
 
-  // Its next attempt gets the record, once there is room.
+  // The next attempt stores the record once enough bytes are free.
   for (Id id = 1; id <= 4; ++id) {
     ASSERT_TRUE(store.cancel(1, "job:7:" + std::to_string(id)));
-    plain({"HSET", "mj:claim:job:7:" + std::to_string(id), "kept", "0"});
+    run_command({"HSET", "mj:claim:job:7:" + std::to_string(id), "kept", "0"});
   }
-  plain({"HSET", "mj:kept", "7", "10000", "all", "10000"});
+  run_command({"HSET", "mj:kept", "7", "10000", "all", "10000"});
   FlowCommit again = commit;
   again.expected_revision = *done;
-  again.dispatch = {dispatch(8)};
-  again.requeue = {"job:7:8"};
+  again.dispatches = {dispatch(8)};
+  again.requeued_jobs = {"job:7:8"};
   ASSERT_TRUE(flows->commit(again));
   EXPECT_EQ(text("job:7:8", "detail"), "queued");
   EXPECT_GE(text("job:7:8", "script").size(), kMiB);
@@ -638,13 +641,13 @@ TEST_F(StorageQuota, NodesOfAFlowAreNotWrittenBeyondTheQuota) {
 
 TEST_F(StorageQuota, CallerAndContextCountersDecreaseEqually) {
   RedisStore store(config(64 * kMiB, 64 * kMiB));
-  ASSERT_TRUE(store.submit(job_of(7, kMiB)));
-  ASSERT_TRUE(store.submit(job_of(8, kMiB)));
-  plain({"HSET", "mj:kept", "7", "1000"});
-  plain({"HINCRBY", "mj:kept", "all", "-" + std::to_string(kMiB)});
+  ASSERT_TRUE(store.submit(make_job(7, kMiB)));
+  ASSERT_TRUE(store.submit(make_job(8, kMiB)));
+  run_command({"HSET", "mj:kept", "7", "1000"});
+  run_command({"HINCRBY", "mj:kept", "all", "-" + std::to_string(kMiB)});
   const std::uint64_t others = kept("8"), all = kept("all");
   ASSERT_TRUE(store.cancel(1, "job:7:1"));
-  plain({"DEL", "queue:python"});
+  run_command({"DEL", "queue:python"});
   ASSERT_TRUE(store.delete_record(1, "job:7:1"));
   EXPECT_EQ(kept("7"), 0U);
   EXPECT_EQ(kept("8"), others);
@@ -653,11 +656,11 @@ TEST_F(StorageQuota, CallerAndContextCountersDecreaseEqually) {
 
 TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
   RedisStore store(config(64 * kMiB, 64 * kMiB));
-  ASSERT_TRUE(store.submit(job_of(7, kMiB)));
+  ASSERT_TRUE(store.submit(make_job(7, kMiB)));
   const auto claimed = claim(store);
   run(store, {output(claimed.at(0).ref, 1, 100000), ended(claimed.at(0).ref, 100000)});
-  ASSERT_TRUE(store.submit(job_of(8, 100)));
-  ASSERT_TRUE(store.create_job(job_of(9, 100)));
+  ASSERT_TRUE(store.submit(make_job(8, 100)));
+  ASSERT_TRUE(store.create_job(make_job(9, 100)));
   const auto look = [&] { return find_stored_bytes_problems(store, 1, [] {}).value(); };
   EXPECT_TRUE(look().empty());
   const std::uint64_t all = kept("all"), own = kept("7");
@@ -667,7 +670,7 @@ TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
                                              {"HSET", "mj:kept", "7", "99999999999", "all", "x"},
                                              {"HSET", "mj:kept", "42", "5000"},
                                              {"HDEL", "mj:kept", "all", "8"}}) {
-    plain(damage);
+    run_command(damage);
     const auto troubles = look();
     EXPECT_FALSE(troubles.empty()) << damage[1];
     for (const StoredBytesProblem& each : troubles) ASSERT_TRUE(repair_stored_bytes(store, 1, each));
@@ -679,18 +682,18 @@ TEST_F(StorageQuota, DriftingCountersAreFoundAndRepaired) {
 
 TEST_F(StorageQuota, DoctorAndExplainShowUsageAndQuota) {
   RedisStore store(config(4 * kMiB, 64 * kMiB));
-  for (int i = 0; i < 2; ++i) ASSERT_TRUE(store.submit(job_of(7, kMiB)));
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(store.submit(make_job(7, kMiB)));
   const auto claimed = claim(store);
   run(store, {output(claimed.at(0).ref, 1, kMiB), output(claimed.at(0).ref, 2, kMiB)});
   tick(store);
-  const auto checks = examine_quota(store, 1);
+  const auto checks = diagnose_quota(store, 1);
   ASSERT_EQ(checks.size(), 2U);
-  EXPECT_EQ(checks[0].verdict, Verdict::ok);
+  EXPECT_EQ(checks[0].status, CheckStatus::ok);
   EXPECT_NE(checks[0].detail.find("quota.context_bytes"), std::string::npos) << checks[0].detail;
   EXPECT_NE(checks[1].name.find("7"), std::string::npos) << checks[1].name;
-  const auto told = explain(store, 1, claimed[0].ref.job_key).value();
+  const auto explanation = explain(store, 1, claimed[0].ref.job_key).value();
   std::string evidence;
-  for (const std::string& line : told.evidence) evidence += line + "\n";
+  for (const std::string& line : explanation.evidence) evidence += line + "\n";
   EXPECT_NE(evidence.find("a part of its output was not kept"), std::string::npos) << evidence;
   EXPECT_NE(evidence.find("of 4194304 bytes (quota.caller_bytes)"), std::string::npos) << evidence;
 }

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "bench.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -13,10 +13,10 @@ class Lease : public StoreContract {};  // NOLINT: the suite's name
 
 TEST_P(Lease, RenewalMovesItsExpiry) {
   submit(1);
-  const ClaimedJob got = claim_one(60000);
+  const ClaimedJob claimed = claim_one(60000);
   const auto before = store_->leases(1).value();
   ASSERT_EQ(before.size(), 1U);
-  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 120000).value().at(0), Renewal::renewed);
+  EXPECT_EQ(store_->renew(1, std::vector{claimed.ref}, 120000).value().at(0), Renewal::renewed);
   const auto after = store_->leases(1).value();
   ASSERT_EQ(after.size(), 1U);
   EXPECT_GT(after[0].until_ms, before[0].until_ms);
@@ -26,9 +26,9 @@ TEST_P(Lease, RenewalMovesItsExpiry) {
 // A shorter lease has the effect of a clock that was set back.
 TEST_P(Lease, RenewalNeverMovesItsExpiryBack) {
   submit(1);
-  const ClaimedJob got = claim_one(600000);
+  const ClaimedJob claimed = claim_one(600000);
   const auto before = store_->leases(1).value();
-  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 1000).value().at(0), Renewal::renewed);
+  EXPECT_EQ(store_->renew(1, std::vector{claimed.ref}, 1000).value().at(0), Renewal::renewed);
   EXPECT_GT(store_->leases(1).value().at(0).until_ms, before.at(0).until_ms);
 }
 
@@ -36,12 +36,12 @@ TEST_P(Lease, ServerRestartShortensNoLease) {
   submit(1);
   claim_one(600000);
   const std::uint64_t until_ms = store_->leases(1).value().at(0).until_ms;
-  bench_->plain(1, {"HSET", "mj:claim:job:12:1", "lease_ms", "1000"});
-  bench_->put_text(1, "mj:server", "the server as it was before");
-  const auto other = bench_->stores().open().value();
+  backend_->run_command(1, {"HSET", "mj:claim:job:12:1", "lease_ms", "1000"});
+  backend_->put_text(1, "mj:server", "the server as it was before");
+  const auto other = backend_->stores().open().value();
   EXPECT_EQ(other->leases(1).value().at(0).until_ms, until_ms);
   if (std::string_view(GetParam()) == "memory") return;  // the imitation never restarts
-  EXPECT_NE(bench_->plain(1, {"GET", "mj:server"}).text(), "the server as it was before");
+  EXPECT_NE(backend_->run_command(1, {"GET", "mj:server"}).text(), "the server as it was before");
 }
 
 TEST_P(Lease, MultiplePagesAreRead) {
@@ -50,7 +50,7 @@ TEST_P(Lease, MultiplePagesAreRead) {
     words.push_back(std::to_string(i < 1500 ? 5000 : 5000 + i));  // more than a page of leases with the same end
     words.push_back("job:13:" + std::to_string(i + 1));
   }
-  bench_->plain(1, words);
+  backend_->run_command(1, words);
   submit(1);
   submit(2);
   const ClaimedJob first = claim_one(60000), last = claim_one(7200000);
@@ -60,29 +60,29 @@ TEST_P(Lease, MultiplePagesAreRead) {
   EXPECT_EQ(leases.size(), 2602U);
   EXPECT_EQ(jobs.size(), 2602U);
   EXPECT_EQ(store_->expire_instance(1, 20, "").value(), std::vector<std::string>{});
-  bench_->plain(1, {"HSET", "mj:claim:" + last.ref.job_key, "instance", "i"});
+  backend_->run_command(1, {"HSET", "mj:claim:" + last.ref.job_key, "instance", "i"});
   EXPECT_EQ(store_->expire_instance(1, 20, "i").value(), std::vector<std::string>{last.ref.job_key});
   EXPECT_EQ(store_->leases(1)->size(), 2601U);
 }
 
 TEST_P(Lease, RenewalAfterTheEndIsRejected) {
   submit(1);
-  const ClaimedJob got = claim_one(1);
-  await_end_of_lease(got);
-  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::stale);
+  const ClaimedJob claimed = claim_one(1);
+  wait_for_lease_expiry(claimed);
+  EXPECT_EQ(store_->renew(1, std::vector{claimed.ref}, 60000).value().at(0), Renewal::stale);
   EXPECT_THAT(last_anomaly(), HasSubstr("too late"));
 }
 
 TEST_P(Lease, RenewalOvertakenByItsOwnReportIsNoAnomaly) {
   for (const Id id : {1U, 2U, 3U}) submit(id);
-  const auto got = claim(3);
-  ASSERT_EQ(got.size(), 3U);
+  const auto claimed = claim(3);
+  ASSERT_EQ(claimed.size(), 3U);
   JobEnd failed;
   failed.detail = "exit";
-  EXPECT_EQ(outcome(end(got[0].ref, finished())), "ok");
-  EXPECT_EQ(outcome(report(EndReport{got[1].ref, failed, 3600000})), "ok");
-  EXPECT_EQ(outcome(report(Release{got[2].ref, "drain"})), "ok");
-  for (const ClaimedJob& each : got) {
+  EXPECT_EQ(outcome(end(claimed[0].ref, finished())), "ok");
+  EXPECT_EQ(outcome(report(EndReport{claimed[1].ref, failed, 3600000})), "ok");
+  EXPECT_EQ(outcome(report(Release{claimed[2].ref, "drain"})), "ok");
+  for (const ClaimedJob& each : claimed) {
     EXPECT_EQ(store_->renew(1, std::vector{each.ref}, 60000).value().at(0), Renewal::stale);
   }
   EXPECT_TRUE(store_->anomalies(1, 10).value().empty());
@@ -90,43 +90,43 @@ TEST_P(Lease, RenewalOvertakenByItsOwnReportIsNoAnomaly) {
 
 TEST_P(Lease, RenewalOfALostJobIsAnAnomaly) {
   submit(1);
-  const ClaimedJob got = claim_one(1);
-  await_end_of_lease(got);
+  const ClaimedJob claimed = claim_one(1);
+  wait_for_lease_expiry(claimed);
   ASSERT_TRUE(expire("job:12:1"));
-  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::stale);
+  EXPECT_EQ(store_->renew(1, std::vector{claimed.ref}, 60000).value().at(0), Renewal::stale);
   EXPECT_THAT(last_anomaly(), HasSubstr("a renewal by claim"));
 }
 
 TEST_P(Lease, NoReportIsAcceptedAfterTheEnd) {
   submit(1);
-  const ClaimedJob got = claim_one(1);
-  await_end_of_lease(got);
-  EXPECT_EQ(outcome(end(got.ref, finished())), "stale_claim");
-  EXPECT_EQ(outcome(report(LogAppend{got.ref, {{1, 1, LogStream::out, "late"}}})), "stale_claim");
-  EXPECT_EQ(outcome(report(Release{got.ref, "drain"})), "stale_claim");
+  const ClaimedJob claimed = claim_one(1);
+  wait_for_lease_expiry(claimed);
+  EXPECT_EQ(outcome(end(claimed.ref, finished())), "stale_claim");
+  EXPECT_EQ(outcome(report(LogAppend{claimed.ref, {{1, 1, LogStream::out, "late"}}})), "stale_claim");
+  EXPECT_EQ(outcome(report(Release{claimed.ref, "drain"})), "stale_claim");
   EXPECT_EQ(field("job:12:1", "status"), "started");
   EXPECT_TRUE(store_->logs(1, "job:12:1", 0, 10, 0).value().lines.empty());
 }
 
 TEST_P(Lease, StaleTokenCannotComplete) {
   submit(1);
-  const ClaimedJob got = claim_one();
-  ClaimRef forged = got.ref;
+  const ClaimedJob claimed = claim_one();
+  ClaimRef forged = claimed.ref;
   forged.token.back() = forged.token.back() == '0' ? '1' : '0';
   EXPECT_EQ(outcome(end(forged, finished())), "stale_claim");
-  EXPECT_EQ(store_->renew(1, std::vector{forged, got.ref}, 60000).value(),
+  EXPECT_EQ(store_->renew(1, std::vector{forged, claimed.ref}, 60000).value(),
             (std::vector{Renewal::stale, Renewal::renewed}));
-  forged = got.ref;
+  forged = claimed.ref;
   forged.claim_id = "0";
   EXPECT_EQ(outcome(end(forged, finished())), "stale_claim");
-  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+  EXPECT_EQ(outcome(end(claimed.ref, finished())), "ok");
 }
 
 TEST_P(Lease, ExpiredJobIsDeliveredAgainWithAHigherEpoch) {
   submit(1);
   submit(2);
   const ClaimedJob first = claim_one(1);
-  await_end_of_lease(first);
+  wait_for_lease_expiry(first);
   EXPECT_TRUE(expire("job:12:1"));
   EXPECT_EQ(field("job:12:1", "status"), "dispatched");
   EXPECT_EQ(field("job:12:1", "claim_id"), "");
@@ -143,28 +143,28 @@ TEST_P(Lease, ExpiredJobIsDeliveredAgainWithAHigherEpoch) {
 
 TEST_P(Lease, LiveLeaseDoesNotExpire) {
   submit(1);
-  const ClaimedJob got = claim_one();
+  const ClaimedJob claimed = claim_one();
   EXPECT_FALSE(expire("job:12:1"));
   EXPECT_FALSE(store_->expire(1, mycojobs::Lease{"job:12:1", 1, 1000}).value());
   EXPECT_FALSE(store_->expire(1, mycojobs::Lease{"job:12:77", 1, 1000}).value());
-  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+  EXPECT_EQ(outcome(end(claimed.ref, finished())), "ok");
 }
 
 TEST_P(Lease, RenewedLeaseDoesNotExpire) {
   submit(1);
-  const ClaimedJob got = claim_one(60000);
-  const auto seen = store_->leases(1).value().at(0);
-  ASSERT_EQ(store_->renew(1, std::vector{got.ref}, 90000).value().at(0), Renewal::renewed);
-  EXPECT_FALSE(store_->expire(1, seen).value());
+  const ClaimedJob claimed = claim_one(60000);
+  const auto stored_lease = store_->leases(1).value().at(0);
+  ASSERT_EQ(store_->renew(1, std::vector{claimed.ref}, 90000).value().at(0), Renewal::renewed);
+  EXPECT_FALSE(store_->expire(1, stored_lease).value());
 }
 
 TEST_P(Lease, LeaseExpiresOnce) {
   submit(1);
-  const ClaimedJob got = claim_one(1);
-  await_end_of_lease(got);
-  const auto seen = store_->leases(1).value().at(0);
-  EXPECT_TRUE(store_->expire(1, seen).value());
-  EXPECT_FALSE(store_->expire(1, seen).value());
+  const ClaimedJob claimed = claim_one(1);
+  wait_for_lease_expiry(claimed);
+  const auto stored_lease = store_->leases(1).value().at(0);
+  EXPECT_TRUE(store_->expire(1, stored_lease).value());
+  EXPECT_FALSE(store_->expire(1, stored_lease).value());
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
 }
 
@@ -184,45 +184,45 @@ TEST_P(Lease, ReleasedJobIsClaimedNextWithAHigherEpoch) {
 
 TEST_P(Lease, HeartbeatReportsACancellation) {
   submit(1);
-  const ClaimedJob got = claim_one();
+  const ClaimedJob claimed = claim_one();
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
-  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::cancel);
+  EXPECT_EQ(store_->renew(1, std::vector{claimed.ref}, 60000).value().at(0), Renewal::cancel);
   JobEnd cancelled;
   cancelled.detail = "cancelled";
-  EXPECT_EQ(outcome(end(got.ref, cancelled)), "ok");
+  EXPECT_EQ(outcome(end(claimed.ref, cancelled)), "ok");
   EXPECT_EQ(field("job:12:1", "detail"), "cancelled");
   EXPECT_TRUE(store_->cancel(1, "job:12:1"));
 }
 
 TEST_P(Lease, CancelledJobOfADeadOwnerEndsAsCancelled) {
   submit(1);
-  const ClaimedJob got = claim_one(1);
+  const ClaimedJob claimed = claim_one(1);
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
-  await_end_of_lease(got);
+  wait_for_lease_expiry(claimed);
   EXPECT_TRUE(expire("job:12:1"));
   EXPECT_EQ(field("job:12:1", "status"), "error");
   EXPECT_EQ(field("job:12:1", "detail"), "cancelled");
   EXPECT_TRUE(claim().empty());
-  EXPECT_EQ(outcome(end(got.ref, finished())), "stale_claim");
+  EXPECT_EQ(outcome(end(claimed.ref, finished())), "stale_claim");
 }
 
 TEST_P(Lease, CancelledJobThatIsReleasedEndsAsCancelled) {
   submit(1);
-  const ClaimedJob got = claim_one();
+  const ClaimedJob claimed = claim_one();
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
-  EXPECT_EQ(outcome(report(Release{got.ref, "drain"})), "ok");
+  EXPECT_EQ(outcome(report(Release{claimed.ref, "drain"})), "ok");
   EXPECT_EQ(field("job:12:1", "detail"), "cancelled");
   EXPECT_TRUE(claim().empty());
 }
 
 TEST_P(Lease, LiveClaimOutlivesItsRecord) {
   submit(1);
-  const ClaimedJob got = claim_one();
-  bench_->erase(1, "job:12:1");
-  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 60000).value().at(0), Renewal::renewed);
+  const ClaimedJob claimed = claim_one();
+  backend_->erase(1, "job:12:1");
+  EXPECT_EQ(store_->renew(1, std::vector{claimed.ref}, 60000).value().at(0), Renewal::renewed);
   EXPECT_EQ(outcome(store_->load(1, "job:12:1")), "not_found");
-  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+  EXPECT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
 }
 

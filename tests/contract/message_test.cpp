@@ -1,8 +1,8 @@
 // Messages on a topic, and holders of a runner.
 #include <gmock/gmock.h>
 
-#include "bench.h"
 #include "model/codec.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -62,38 +62,38 @@ TEST_P(Topic, JobThatFailedBeforeCountsInTheEndOfItsMessage) {
 // Without the mark, the message could be delivered a second time.
 TEST_P(Topic, MarkOfARetiredMessageStaysUntilNoRetryIsPossible) {
   const std::string fresh = std::to_string(store_->now_ms().value() + 3600000);
-  bench_->plain(1, {"HSET", kKey, "id", "101"});
-  bench_->plain(1, {"HSET", "mj:message:message:12:101", "state", "over", "left", "0", "fresh_until", fresh});
-  bench_->plain(1, {"ZADD", "mj:messages", "1", kKey});
+  backend_->run_command(1, {"HSET", kKey, "id", "101"});
+  backend_->run_command(1, {"HSET", "mj:message:message:12:101", "state", "over", "left", "0", "fresh_until", fresh});
+  backend_->run_command(1, {"ZADD", "mj:messages", "1", kKey});
   EXPECT_EQ(store_->retire_messages(1, 1, 10).value(), 0U);
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", kKey}).number(), 0U);
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:message:message:12:101"}).number(), 1U);
-  bench_->plain(1, {"HDEL", "mj:message:message:12:101", "fresh_until"});
-  bench_->plain(1, {"ZADD", "mj:messages", "1", kKey});
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", kKey}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:message:message:12:101"}).number(), 1U);
+  backend_->run_command(1, {"HDEL", "mj:message:message:12:101", "fresh_until"});
+  backend_->run_command(1, {"ZADD", "mj:messages", "1", kKey});
   EXPECT_EQ(store_->retire_messages(1, 1, 10).value(), 1U);
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:message:message:12:101"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:message:message:12:101"}).number(), 0U);
 }
 
 // Every client can push a key that does not exist.
 TEST_P(Topic, KeysWithoutARecordLeaveTheList) {
-  for (int i = 0; i < 900; ++i) bench_->push(1, "mj:topic:runner20", "message:12:" + std::to_string(5000 + i));
-  bench_->push(1, "mj:topic:runner20", "nonsense");
+  for (int i = 0; i < 900; ++i) backend_->push(1, "mj:topic:runner20", "message:12:" + std::to_string(5000 + i));
+  backend_->push(1, "mj:topic:runner20", "nonsense");
   send({job(1)});
   EXPECT_THAT(pending(), ElementsAre(kKey));
-  EXPECT_EQ(bench_->plain(1, {"LLEN", "mj:topic:runner20"}).number(), 1U);
+  EXPECT_EQ(backend_->run_command(1, {"LLEN", "mj:topic:runner20"}).number(), 1U);
   ASSERT_TRUE(store_->save(1, "message:12:5001", {{"id", "5001"}}));
   EXPECT_THAT(pending(), ElementsAre("message:12:5001", kKey)) << "its record came later";
   ASSERT_TRUE(eventually([&] {
     (void)pending();
-    return bench_->plain(1, {"EXISTS", "mj:topic-missing:runner20"}).number() == 0;
+    return backend_->run_command(1, {"EXISTS", "mj:topic-missing:runner20"}).number() == 0;
   }));
 }
 
 TEST_P(Topic, ConsumedMessageCreatesItsJobsOnce) {
   send({job(1), job(2)});
-  const auto taken = take({job(1), job(2)}).value();
-  EXPECT_FALSE(taken.repeated);
-  EXPECT_THAT(taken.job_keys, ElementsAre("job:12:1", "job:12:2"));
+  const auto accepted = take({job(1), job(2)}).value();
+  EXPECT_FALSE(accepted.repeated);
+  EXPECT_THAT(accepted.job_keys, ElementsAre("job:12:1", "job:12:2"));
   EXPECT_EQ(field(kKey, "status"), "acknowledged");
   EXPECT_TRUE(pending().empty());
   EXPECT_TRUE(take({job(1), job(2)}).value().repeated);
@@ -161,9 +161,9 @@ TEST_P(Topic, MessageWithEndedJobsIsProcessedAtOnce) {
 TEST_P(Topic, InvalidMessagesAreRejected) {
   EXPECT_EQ(outcome(take({job(1)})), "not_found");
   EXPECT_EQ(outcome(store_->close_message(1, kList, kKey, "x")), "not_found");
-  bench_->put_text(1, kKey, "x");
+  backend_->put_text(1, kKey, "x");
   EXPECT_EQ(outcome(take({job(1)})), "invalid");
-  bench_->erase(1, kKey);
+  backend_->erase(1, kKey);
   send({job(1), job(1)});
   EXPECT_EQ(outcome(take({job(1), job(1)})), "conflict");
   EXPECT_EQ(outcome(take({job(0)})), "invalid");

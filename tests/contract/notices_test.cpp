@@ -1,7 +1,7 @@
 // A notice of an end is stored in the same step as the end, and stays until it was delivered.
 #include <gmock/gmock.h>
 
-#include "bench.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -15,10 +15,10 @@ class Notices : public StoreContract {
 
   void submit(
       Id id, const std::string& notify, const std::function<void(Job&)>& change = [](Job&) {}) {
-    Job asked = job(id);
-    asked.notify = notify;
-    change(asked);
-    const auto stored = store_->submit(asked);
+    Job new_job = job(id);
+    new_job.notify = notify;
+    change(new_job);
+    const auto stored = store_->submit(new_job);
     ASSERT_TRUE(stored.has_value()) << stored.error().message;
   }
   DueNotices due(std::uint32_t max = 10, std::uint32_t hold_ms = 60000) {
@@ -26,9 +26,9 @@ class Notices : public StoreContract {
     EXPECT_TRUE(reply.has_value()) << reply.error().message;
     return reply.value_or(DueNotices{});
   }
-  static std::vector<std::string> of(const DueNotices& due) {
+  static std::vector<std::string> get_notice_keys(const DueNotices& due) {
     std::vector<std::string> keys;
-    for (const Notice& each : due.notices) keys.push_back(each.of);
+    for (const Notice& each : due.notices) keys.push_back(each.record_key);
     return keys;
   }
   void run_all() {
@@ -42,9 +42,9 @@ TEST_P(Notices, EndIsDueAfterItIsStored) {
   EXPECT_THAT(due().notices, IsEmpty());
   run_all();
   const auto found = due();
-  ASSERT_THAT(of(found), ElementsAre("job:12:1"));
+  ASSERT_THAT(get_notice_keys(found), ElementsAre("job:12:1"));
   EXPECT_TRUE(found.notices[0].finished);
-  EXPECT_EQ(found.notices[0].tries, 0U);
+  EXPECT_EQ(found.notices[0].attempts, 0U);
   EXPECT_EQ(std::to_string(found.notices[0].ended_us / 1000), field("job:12:1", "ended_ms"));
   EXPECT_GT(found.next_ms, 50000U);
   EXPECT_THAT(due().notices, IsEmpty()) << "given to one at a time";
@@ -66,13 +66,14 @@ TEST_P(Notices, AttemptsAndFinishedTargetsAreStored) {
   const Notice first = due().notices.at(0);
   ASSERT_TRUE(store_->complete_notice(1, first, {NoticeResult::Retry{{"aa", "bb"}, 0}, ""}).has_value());
   const Notice second = due().notices.at(0);
-  EXPECT_EQ(second.tries, 1U);
-  EXPECT_THAT(second.reached, ElementsAre("aa", "bb"));
+  EXPECT_EQ(second.attempts, 1U);
+  EXPECT_THAT(second.reached_targets, ElementsAre("aa", "bb"));
   EXPECT_EQ(second.ended_us, first.ended_us);
   // A slow notifier settles with an outdated entry, which has no effect.
   ASSERT_TRUE(store_->complete_notice(1, first, {}).has_value());
   // The notifier had no free capacity: the notice is returned without counting an attempt.
-  ASSERT_TRUE(store_->complete_notice(1, second, {NoticeResult::Retry{second.reached, 0, false}, ""}).has_value());
+  ASSERT_TRUE(
+      store_->complete_notice(1, second, {NoticeResult::Retry{second.reached_targets, 0, false}, ""}).has_value());
   EXPECT_EQ(due(10, 0).notices.at(0).entry, second.entry);
   ASSERT_TRUE(store_->complete_notice(1, second, {NoticeResult::Retry{{}, 60000}, ""}).has_value());
   const auto later = due();
@@ -100,10 +101,11 @@ TEST_P(Notices, ContextTargetsReceiveStandaloneJobs) {
   submit(3, "", [](Job& j) { j.flow_id = 7; });
   submit(4, "", [](Job& j) { j.run_at_ms = 4102444800000; });
   run_all();
-  EXPECT_THAT(of(due()), ElementsAre("job:12:1")) << "not of the job that tells of it, or they would never end";
+  EXPECT_THAT(get_notice_keys(due()), ElementsAre("job:12:1"))
+      << "not of the job that tells of it, or they would never end";
   ASSERT_TRUE(store_->cancel(1, "job:12:4").has_value());
   const auto cancelled = due();
-  ASSERT_THAT(of(cancelled), ElementsAre("job:12:4"));
+  ASSERT_THAT(get_notice_keys(cancelled), ElementsAre("job:12:4"));
   EXPECT_FALSE(cancelled.notices[0].finished);
 }
 
@@ -134,7 +136,7 @@ TEST_P(Notices, RecordWithASentNoticeWaitsForNoOther) {
   submit(2, kTargets);
   run_all();
   const auto found = due();
-  ASSERT_THAT(of(found), ElementsAre("job:12:1", "job:12:2"));
+  ASSERT_THAT(get_notice_keys(found), ElementsAre("job:12:1", "job:12:2"));
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "conflict");
   ASSERT_TRUE(store_->complete_notice(1, found.notices[0], {}).has_value());
   EXPECT_EQ(outcome(store_->delete_record(1, "job:12:1")), "ok");
@@ -153,15 +155,15 @@ TEST_P(Notices, FailedAttemptIsNotAnEnd) {
 }
 
 TEST_P(Notices, InvalidEntriesAreDroppedAsAnomalies) {
-  bench_->plain(1, {"ZADD", "mj:notices", "1", "nonsense"});
-  bench_->plain(1, {"ZADD", "mj:notices", "2", "job:12:1 x finished 0"});
-  bench_->plain(1, {"ZADD", "mj:notices", "3", "job:12:1 1 finished 99999999999999999999"});
-  bench_->plain(1, {"ZADD", "mj:notices", "5", ""});
-  bench_->plain(1, {"ZADD", "mj:notices", "4", "flow:7\r\nX:y 1 finished 0"});
+  backend_->run_command(1, {"ZADD", "mj:notices", "1", "nonsense"});
+  backend_->run_command(1, {"ZADD", "mj:notices", "2", "job:12:1 x finished 0"});
+  backend_->run_command(1, {"ZADD", "mj:notices", "3", "job:12:1 1 finished 99999999999999999999"});
+  backend_->run_command(1, {"ZADD", "mj:notices", "5", ""});
+  backend_->run_command(1, {"ZADD", "mj:notices", "4", "flow:7\r\nX:y 1 finished 0"});
   EXPECT_THAT(due().notices, IsEmpty());
   EXPECT_EQ(store_->anomalies(1, 10).value().size(), 5U);
   EXPECT_EQ(due().next_ms, 0U) << "they are dropped";
-  bench_->plain(1, {"SET", "mj:notices", "x"});
+  backend_->run_command(1, {"SET", "mj:notices", "x"});
   submit(1, kTargets);
   run_all();
   EXPECT_EQ(field("job:12:1", "status"), "finished") << "the end stands all the same";
@@ -173,13 +175,13 @@ TEST_P(Notices, CoordinatorsCheckPrerequisitesIfConfigured) {
   EXPECT_THAT(claim(64), IsEmpty());
   const auto first = store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value();
   ASSERT_EQ(first.size(), 1U);
-  EXPECT_FALSE(first[0].left);
+  EXPECT_FALSE(first[0].coordinator_checks);
   ASSERT_EQ(store_->due_prerequisites(1, 10, 0, CheckerRole::coordinator).value().size(), 1U);
   EXPECT_THAT(store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value(), IsEmpty()) << "a coordinator has looked";
-  bench_->plain(1, {"HSET", "mj:looking", "at", "1"});  // long ago
+  backend_->run_command(1, {"HSET", "mj:looking", "at", "1"});  // long ago
   const auto later = store_->due_prerequisites(1, 10, 0, CheckerRole::agent).value();
   ASSERT_EQ(later.size(), 1U);
-  EXPECT_TRUE(later[0].left) << "what an agent may not look at waits for a coordinator";
+  EXPECT_TRUE(later[0].coordinator_checks) << "what an agent may not look at waits for a coordinator";
 }
 
 MJ_BOTH_STORES(Notices);

@@ -9,10 +9,10 @@
 #include <random>
 
 #include "base/random.h"
-#include "bench.h"
 #include "store/object_store.h"
 #include "store/redis/embedded_redis.h"
 #include "store/redis/redis_store.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -24,7 +24,7 @@ const ObjectKind kAccount{"bank", "account"}, kNote{"bank", "note"};
 class ObjectsKilled : public StoreContract {
  protected:
   static std::string account(int number) { return "account-" + std::to_string(number); }
-  static std::unique_ptr<StoreFactory> stores_of(const std::string& url) {
+  static std::unique_ptr<StoreFactory> open_stores(const std::string& url) {
     RedisStoreConfig config;
     config.default_url = url;
     return make_redis_stores(config);
@@ -46,7 +46,7 @@ class ObjectsKilled : public StoreContract {
   // Moves amounts between accounts and writes a note of each transfer, until the process is killed. The child must not
   // change the state of the test.
   [[noreturn]] static void write_for_ever(const std::string& url, const ClaimRef& claim, unsigned seed) {
-    const auto objects = stores_of(url)->open_objects().value();
+    const auto objects = open_stores(url)->open_objects().value();
     std::mt19937 random(seed);
     for (std::uint64_t n = 0;; ++n) {
       const std::string from = account(static_cast<int>(random() % kAccounts));
@@ -91,7 +91,7 @@ TEST_P(ObjectsKilled, KilledWriterLeavesNothingHalfWritten) {
   submit(1);
   const ClaimRef claim = claim_one(600000).ref;
   const std::string url = TestRedis::instance().url();
-  const auto objects = stores_of(url)->open_objects().value();
+  const auto objects = open_stores(url)->open_objects().value();
   lay_out(*objects, claim);
   std::mt19937 random(7);
   for (int round = 1; round <= kKills && !HasFailure(); ++round) {
@@ -128,7 +128,7 @@ TEST_P(ObjectsKilled, KilledServerLeavesNothingHalfWritten) {
   for (int round = 0; round < 12 && !HasFailure(); ++round) {
     auto redis = EmbeddedRedis::start(folder.path());
     ASSERT_TRUE(redis.has_value()) << redis.error().message;
-    const auto stores = stores_of(url);
+    const auto stores = open_stores(url);
     const auto objects = stores->open_objects().value();
     if (round == 0) {
       const auto store = stores->open().value();

@@ -1,8 +1,8 @@
 // The object store: storing and finding objects, permissions of writers, and atomicity of writes.
 #include <gmock/gmock.h>
 
-#include "bench.h"
 #include "store/object_store.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -17,7 +17,7 @@ class Objects : public StoreContract {
  protected:
   void SetUp() override {
     StoreContract::SetUp();
-    objects_ = bench_->stores().open_objects().value();
+    objects_ = backend_->stores().open_objects().value();
     writer_ = claim_new(1).ref;
   }
   ClaimedJob claim_new(Id id) {
@@ -71,15 +71,15 @@ TEST_P(Objects, StoredObjectHasIdVersionAndTimes) {
   const auto first = write({put("a", R"({"title":"one","n":1.5})")}).value();
   ASSERT_EQ(first.stamps.size(), 1U);
   EXPECT_EQ(first.stamps[0].version, 1U);
-  const auto got = objects_->get(1, kTodo, "a").value();
-  EXPECT_EQ(got.json, R"({"id":"a","n":1.5,"title":"one"})");
-  EXPECT_EQ(got.version, 1U);
-  EXPECT_EQ(got.created_ms, first.stamps[0].created_ms);
-  ASSERT_TRUE(eventually([&] { return store_->now_ms().value() > got.created_ms; }));
+  const auto object = objects_->get(1, kTodo, "a").value();
+  EXPECT_EQ(object.json, R"({"id":"a","n":1.5,"title":"one"})");
+  EXPECT_EQ(object.version, 1U);
+  EXPECT_EQ(object.created_ms, first.stamps[0].created_ms);
+  ASSERT_TRUE(eventually([&] { return store_->now_ms().value() > object.created_ms; }));
   const auto second = write({put("a", R"({"title":"two"})")}).value();
   EXPECT_EQ(second.stamps[0].version, 2U);
-  EXPECT_EQ(second.stamps[0].created_ms, got.created_ms);
-  EXPECT_GT(second.stamps[0].updated_ms, got.created_ms);
+  EXPECT_EQ(second.stamps[0].created_ms, object.created_ms);
+  EXPECT_GT(second.stamps[0].updated_ms, object.created_ms);
   EXPECT_EQ(outcome(objects_->get(1, kTodo, "b")), "not_found");
   EXPECT_EQ(outcome(objects_->get(1, {"other", "todo"}, "a")), "not_found");
   EXPECT_EQ(outcome(objects_->get(2, kTodo, "a")), "not_found");
@@ -176,7 +176,7 @@ TEST_P(Objects, NumbersAreFoundByRangeInOrder) {
   do {
     const auto page = objects_->find(1, kTodo, {"n", {}, -2, 10}, after, 2).value();
     for (const auto& each : page.objects) paged.push_back(each.id);
-    after = page.after;
+    after = page.next_cursor;
   } while (!after.empty());
   EXPECT_THAT(paged, ElementsAre("1", "2", "3", "4", "5", "6", "7"));
   EXPECT_EQ(outcome(objects_->find(1, kTodo, {"n", {}, 1, 2}, "nonsense", 2)), "invalid");
@@ -243,7 +243,7 @@ TEST_P(Objects, SearchForSeveralWordsScansInSteps) {
   do {
     const auto page = objects_->search(1, kTodo, "red blue", after, 10).value();
     for (const auto& each : page.objects) found.push_back(each.id);
-    after = page.after;
+    after = page.next_cursor;
     ++pages;
   } while (!after.empty() && pages < 100);
   EXPECT_THAT(found, ElementsAre("02499"));
@@ -272,7 +272,7 @@ TEST_P(Objects, LaterFieldIndexesExistingObjects) {
 
 TEST_P(Objects, StaleStoreIndexesByTheNewFields) {
   ASSERT_TRUE(write({put("a", R"({"n":1})")}));
-  const auto other = bench_->stores().open_objects().value();
+  const auto other = backend_->stores().open_objects().value();
   ASSERT_TRUE(other->declare(writer_, kTodo, {"n"}, {}));
   ASSERT_TRUE(write({put("b", R"({"n":1})")}));
   while (objects_->index_more(1, kTodo).value()) {
@@ -337,9 +337,9 @@ TEST_P(Objects, ListsAreInPagesByIdAndBytes) {
   ASSERT_TRUE(write(ops));
   EXPECT_THAT(ids(objects_->list(1, kTodo, "", 10)), ElementsAre("B c", "a", "b", "c", "\xc3\xa9"));
   const auto first = objects_->list(1, kTodo, "", 2).value();
-  EXPECT_EQ(first.after, "a");
-  EXPECT_THAT(ids(objects_->list(1, kTodo, first.after, 3)), ElementsAre("b", "c", "\xc3\xa9"));
-  EXPECT_EQ(objects_->list(1, kTodo, first.after, 3).value().after, "");
+  EXPECT_EQ(first.next_cursor, "a");
+  EXPECT_THAT(ids(objects_->list(1, kTodo, first.next_cursor, 3)), ElementsAre("b", "c", "\xc3\xa9"));
+  EXPECT_EQ(objects_->list(1, kTodo, first.next_cursor, 3).value().next_cursor, "");
   EXPECT_EQ(objects_->count(1, kTodo).value(), 5U);
   EXPECT_EQ(outcome(objects_->list(1, kTodo, "", 0)), "invalid");
   EXPECT_EQ(outcome(objects_->list(1, kTodo, "", 1001)), "invalid");
@@ -348,7 +348,7 @@ TEST_P(Objects, ListsAreInPagesByIdAndBytes) {
   }
   const auto bounded = objects_->list(1, kTodo, "kzz", 1000).value();
   EXPECT_LT(bounded.objects.size(), 30U);
-  EXPECT_NE(bounded.after, "");
+  EXPECT_NE(bounded.next_cursor, "");
 }
 
 TEST_P(Objects, KindsListTheirDeclarations) {
@@ -356,11 +356,11 @@ TEST_P(Objects, KindsListTheirDeclarations) {
   declare({"n", "city"}, {"note"});
   const auto kinds = objects_->kinds(1).value();
   ASSERT_EQ(kinds.size(), 2U);
-  EXPECT_EQ(kinds[0].of, kTodo);
+  EXPECT_EQ(kinds[0].kind, kTodo);
   EXPECT_EQ(kinds[0].count, 1U);
   EXPECT_THAT(kinds[0].index, ElementsAre("city", "n"));
   EXPECT_THAT(kinds[0].text, ElementsAre("note"));
-  EXPECT_EQ(kinds[1].of, (ObjectKind{"shop", "order"}));
+  EXPECT_EQ(kinds[1].kind, (ObjectKind{"shop", "order"}));
   ASSERT_TRUE(
       objects_->write(writer_, "gone", std::vector{ObjectOp{ObjectOp::Verb::remove, {"shop", "order"}, "b", {}, ""}}));
   EXPECT_EQ(objects_->kinds(1).value().size(), 1U) << "nothing is left of it";
@@ -390,13 +390,13 @@ TEST_P(ObjectsOfRedis, ForeignKeysAreErrorsAndNothingIsHalfWritten) {
   for (const std::string key : {"mj:osis:object:default:todo:a", "mj:osis:ids:default:todo",
                                 "mj:osis:index:default:todo:n", "mj:osis:words:default:todo",
                                 "mj:osis:kind:default:todo", "mj:osis:kinds", "mj:osis:writer", "mj:osis:waiting"}) {
-    const bool was = bench_->plain(1, {"EXISTS", key}).number() == 1;
-    if (was) bench_->plain(1, {"RENAME", key, "kept"});
-    bench_->plain(1, {"SET", key, "planted"});
+    const bool was = backend_->run_command(1, {"EXISTS", key}).number() == 1;
+    if (was) backend_->run_command(1, {"RENAME", key, "kept"});
+    backend_->run_command(1, {"SET", key, "planted"});
     EXPECT_EQ(outcome(write({put("b", R"({"n":2,"t":"other"})"), put("a", R"({"n":3,"t":"third"})")})), "invalid")
         << key;
-    bench_->plain(1, {"DEL", key});
-    if (was) bench_->plain(1, {"RENAME", "kept", key});
+    backend_->run_command(1, {"DEL", key});
+    if (was) backend_->run_command(1, {"RENAME", "kept", key});
     EXPECT_EQ(outcome(objects_->get(1, kTodo, "b")), "not_found") << key;
     expect_sound();
   }
@@ -404,8 +404,8 @@ TEST_P(ObjectsOfRedis, ForeignKeysAreErrorsAndNothingIsHalfWritten) {
 
 TEST_P(Objects, InvalidObjectIsAnErrorAndCanBeReplaced) {
   ASSERT_TRUE(write({put("a", "{}"), put("b", "{}")}));
-  bench_->plain(1,
-                {"HSET", "mj:osis:object:default:todo:a", "json", "{\"x\":", "entries", "\2\3\3\2", "version", "-4"});
+  backend_->run_command(
+      1, {"HSET", "mj:osis:object:default:todo:a", "json", "{\"x\":", "entries", "\2\3\3\2", "version", "-4"});
   EXPECT_EQ(outcome(objects_->get(1, kTodo, "a")), "invalid");
   EXPECT_EQ(outcome(objects_->list(1, kTodo, "", 10)), "invalid");
   EXPECT_FALSE(objects_->verify(1, 10).value().problems.empty());
@@ -418,13 +418,14 @@ TEST_P(Objects, VerifyReportsAndReindexRepairs) {
   declare({"n"}, {"t"});
   for (int i = 0; i < 150; ++i) ASSERT_TRUE(write({put(std::to_string(i), R"({"n":1,"t":"one two"})")}));
   expect_sound();
-  bench_->plain(1, {"ZREM", "mj:osis:index:default:todo:n",
-                    std::string(bench_->plain(1, {"ZRANGE", "mj:osis:index:default:todo:n", "0", "0"}).at(0).text())});
-  bench_->plain(1, {"ZADD", "mj:osis:words:default:todo", "0",
-                    "three\1"
-                    "7"});
-  bench_->plain(1, {"ZREM", "mj:osis:ids:default:todo", "9"});
-  bench_->plain(1, {"ZADD", "mj:osis:ids:default:todo", "0", "ghost"});
+  backend_->run_command(
+      1, {"ZREM", "mj:osis:index:default:todo:n",
+          std::string(backend_->run_command(1, {"ZRANGE", "mj:osis:index:default:todo:n", "0", "0"}).at(0).text())});
+  backend_->run_command(1, {"ZADD", "mj:osis:words:default:todo", "0",
+                            "three\1"
+                            "7"});
+  backend_->run_command(1, {"ZREM", "mj:osis:ids:default:todo", "9"});
+  backend_->run_command(1, {"ZADD", "mj:osis:ids:default:todo", "0", "ghost"});
   EXPECT_EQ(objects_->verify(1, 100).value().problems.size(), 4U);
   EXPECT_EQ(objects_->verify(1, 2).value().problems.size(), 2U);
   ASSERT_TRUE(objects_->reindex(1, kTodo));
@@ -433,7 +434,7 @@ TEST_P(Objects, VerifyReportsAndReindexRepairs) {
   }
   expect_sound();
   EXPECT_EQ(equal("n", 1.0).size(), 150U);
-  bench_->plain(1, {"DEL", "mj:osis:kind:default:todo"});  // loses the declarations
+  backend_->run_command(1, {"DEL", "mj:osis:kind:default:todo"});  // loses the declarations
   EXPECT_FALSE(objects_->verify(1, 10).value().problems.empty());
   ASSERT_TRUE(objects_->reindex(1, kTodo));
   while (objects_->index_more(1, kTodo).value()) {

@@ -9,7 +9,6 @@
 #include <set>
 
 #include "base/ed25519.h"
-#include "bench.h"
 #include "model/codec.h"
 #include "net/networks.h"
 #include "service/actor_service.h"
@@ -20,6 +19,7 @@
 #include "service/record_service.h"
 #include "service/workflow_service.h"
 #include "store/record_changes.h"
+#include "store_contract.h"
 
 namespace mycojobs::service {
 namespace {
@@ -49,8 +49,8 @@ class ParallelWriters : public StoreContract {
   void SetUp() override {
     StoreContract::SetUp();
     for (int i = 0; i < kWriters; ++i) {
-      writers_.push_back(std::make_unique<Writer>(bench_->stores()));
-      ASSERT_TRUE(writers_.back()->store->load_some(1, {}, {}));
+      writers_.push_back(std::make_unique<Writer>(backend_->stores()));
+      ASSERT_TRUE(writers_.back()->store->load_batch(1, {}, {}));
     }
     Context context;
     context.id = 1;
@@ -106,9 +106,9 @@ class ParallelWriters : public StoreContract {
     return out;
   }
   Job submitted(Id id) {
-    auto made = submit_job(by_, *store_, 12, job(id));
-    EXPECT_TRUE(made) << made.error().message;
-    return made.value_or(Job());
+    auto result = submit_job(by_, *store_, 12, job(id));
+    EXPECT_TRUE(result) << result.error().message;
+    return result.value_or(Job());
   }
   // Creates a failed job that can be run again.
   std::string failed_job(Id id) {
@@ -128,14 +128,14 @@ class ParallelWriters : public StoreContract {
   }
   Id sent_message(Message message = {}) {
     message.message = message.message.empty() ? "hello" : message.message;
-    const auto made = send_message(by_, *store_, 12, message);
-    EXPECT_TRUE(made) << made.error().message;
-    return made ? made->id : 0;
+    const auto result = send_message(by_, *store_, 12, message);
+    EXPECT_TRUE(result) << result.error().message;
+    return result ? result->id : 0;
   }
-  Flow flow_of(const char* definition) {
-    auto made = create_flow(by_, writers_[0]->stores(), json::parse(definition), nullptr, {});
-    EXPECT_TRUE(made) << made.error().message;
-    return made.value_or(Flow());
+  Flow make_flow(const char* definition) {
+    auto result = create_flow(by_, writers_[0]->stores(), json::parse(definition), nullptr, {});
+    EXPECT_TRUE(result) << result.error().message;
+    return result.value_or(Flow());
   }
 
   const RequestContext by_{1, 12, EntryPoint::command, true};
@@ -193,9 +193,9 @@ TEST_P(ParallelWriters, ContextFieldsDoNotOverwriteOthers) {
   const std::vector<std::string> fields[] = {{"readers"}, {"submitters"}, {"executors"}};
   EXPECT_EQ(outcomes([&](Writer& w, int i) {
               if (i % 4 == 3) return set_notify(by_, *w.store, R"(["log"])");
-              Context wanted;
-              wanted.readers = wanted.submitters = wanted.executors = {7};
-              return update_context(by_, *w.store, wanted, fields[i % 4]);
+              Context new_job;
+              new_job.readers = new_job.submitters = new_job.executors = {7};
+              return update_context(by_, *w.store, new_job, fields[i % 4]);
             }),
             all_ok());
   const auto after = read_context(by_, *store_);
@@ -213,8 +213,8 @@ TEST_P(ParallelWriters, DeletedContextLeavesNoPartOfItsRecord) {
       (void)set_notify(by_, *w.store, R"(["log"])");
       return {};
     });
-    const auto left = store_->load(1, "context:1");
-    EXPECT_TRUE(!left || field_of(*left, "id") == "1") << "a record is whole, or absent";
+    const auto remaining = store_->load(1, "context:1");
+    EXPECT_TRUE(!remaining || field_of(*remaining, "id") == "1") << "a record is whole, or absent";
     (void)delete_context(by_, writers_[0]->stores());
     Context context;
     context.id = 1;
@@ -232,7 +232,7 @@ TEST_P(ParallelWriters, DeleteWithAnOldRevisionKeepsTheContext) {
       [&] { EXPECT_TRUE(create_job(by_, *store_, 12, job(2))); },
       [&] { claim_one(); },
       [&] { sent_message(); },
-      [&] { bench_->push(1, "msg_out", "message:12:1"); },
+      [&] { backend_->push(1, "msg_out", "message:12:1"); },
       [&] { EXPECT_TRUE(set_notify(by_, *store_, R"(["log"])")); },
   };
   for (const auto& change : changes) {
@@ -246,12 +246,12 @@ TEST_P(ParallelWriters, DeleteWithAnOldRevisionKeepsTheContext) {
 
 TEST_P(ParallelWriters, NewContextsGetDistinctIds) {
   const auto answers = at_once([&](Writer& w, int) { return create_context(by_, *w.store, {}); });
-  std::multiset<Id> made;
+  std::multiset<Id> result;
   for (const auto& each : answers) {
-    if (each) made.insert(each->id);
+    if (each) result.insert(each->id);
   }
-  EXPECT_GT(made.size(), 5U);
-  EXPECT_EQ(std::set<Id>(made.begin(), made.end()).size(), made.size());
+  EXPECT_GT(result.size(), 5U);
+  EXPECT_EQ(std::set<Id>(result.begin(), result.end()).size(), result.size());
 }
 
 // ---- actors and runners ----
@@ -286,11 +286,11 @@ TEST_P(ParallelWriters, RunnerHasATargetOnlyWithAnAddress) {
   const std::vector<std::string> address{"address"}, target{"target_context"};
   for (int round = 0; round < kRounds; ++round) {
     at_once([&](Writer& w, int i) {
-      Runner wanted;
-      wanted.id = 20;
-      if (i % 2 == 0) wanted.target_context = round % 2 == 0 ? 3 : 0;
-      if (i % 4 == 1) wanted.address = "http://127.0.0.1:9";
-      return update_runner(by_, *w.store, wanted, i % 2 == 0 ? target : address, networks_);
+      Runner new_job;
+      new_job.id = 20;
+      if (i % 2 == 0) new_job.target_context = round % 2 == 0 ? 3 : 0;
+      if (i % 4 == 1) new_job.address = "http://127.0.0.1:9";
+      return update_runner(by_, *w.store, new_job, i % 2 == 0 ? target : address, networks_);
     });
     const auto after = read_runner(by_, *store_, 20);
     ASSERT_TRUE(after);
@@ -330,7 +330,7 @@ TEST_P(ParallelWriters, ActorWithARoleIsNeverDeleted) {
   EXPECT_TRUE(delete_actor(by_, *store_, 30, contexts));
 }
 
-// A change that comes between the check and the deletion.
+// The roles change between the check and the deletion.
 TEST_P(ParallelWriters, ActorIsNotDeletedByStaleRoles) {
   ASSERT_TRUE(create_actor(by_, *store_, actor(30)));
   const std::vector<ExpectedContext> expected{{1, {{"readers", ""}}}, {2, {{"readers", ""}}}};
@@ -339,8 +339,8 @@ TEST_P(ParallelWriters, ActorIsNotDeletedByStaleRoles) {
   ASSERT_TRUE(change_roles(second, *store_, true, reader));
   EXPECT_FALSE(delete_actor_if(*store_, 30, expected).value());
   ASSERT_TRUE(store_->load(0, "actor:30"));
-  bench_->plain(1, {"DEL", "context:1"});
-  bench_->plain(1, {"SET", "context:1", "oops"});
+  backend_->run_command(1, {"DEL", "context:1"});
+  backend_->run_command(1, {"SET", "context:1", "oops"});
   EXPECT_EQ(outcome(delete_actor_if(*store_, 30, expected)), "invalid");
   EXPECT_TRUE(delete_actor_if(*store_, 30, {}).value());
   EXPECT_EQ(outcome(delete_actor_if(*store_, 30, {})), "not_found");
@@ -355,9 +355,9 @@ TEST_P(ParallelWriters, SubmissionsGetDistinctIds) {
 
 TEST_P(ParallelWriters, IdempotencyKeyMakesOneJob) {
   const auto answers = at_once([&](Writer& w, int) {
-    Job wanted = job(0);
-    wanted.idempotency_key = "invoice 7";
-    return submit_job(by_, *w.store, 12, wanted);
+    Job new_job = job(0);
+    new_job.idempotency_key = "invoice 7";
+    return submit_job(by_, *w.store, 12, new_job);
   });
   EXPECT_EQ(ids(answers, [](const Job& each) { return each.id; }).size(), 1U);
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
@@ -378,7 +378,7 @@ TEST_P(ParallelWriters, BatchIsStoredOnce) {
   std::set<Id> numbered;
   for (const auto& each : answers) {
     ASSERT_TRUE(each) << each.error().message;
-    for (const Job& made : *each) numbered.insert(made.id);
+    for (const Job& result : *each) numbered.insert(result.id);
   }
   EXPECT_EQ(numbered.size(), 2U * kWriters);
 }
@@ -413,9 +413,9 @@ TEST_P(ParallelWriters, JobIsDeletedOnce) {
 }
 
 TEST_P(ParallelWriters, JobIsApprovedOnce) {
-  Job wanted = job(1);
-  wanted.prerequisites = {"approval:ok"};
-  ASSERT_TRUE(submit_job(by_, *store_, 12, wanted));
+  Job new_job = job(1);
+  new_job.prerequisites = {"approval:ok"};
+  ASSERT_TRUE(submit_job(by_, *store_, 12, new_job));
   EXPECT_TRUE(claim().empty());
   int changed = 0;
   for (const auto& answer : at_once([&](Writer&w, int) {
@@ -428,7 +428,7 @@ TEST_P(ParallelWriters, JobIsApprovedOnce) {
 }
 
 TEST_P(ParallelWriters, DeadLetterIsSettledOnce) {
-  bench_->push(1, "queue:python", "no key");
+  backend_->push(1, "queue:python", "no key");
   EXPECT_TRUE(claim().empty());
   const std::string letter = store_->dead_letters(1, 1).value().at(0).id;
   EXPECT_EQ(outcomes([&](Writer& w, int) { return settle_dead_letter(by_, *w.store, letter, false); }),
@@ -477,9 +477,9 @@ TEST_P(ParallelWriters, DeletedMessageIsNotPosted) {
       return {};
     });
     const std::string key = "message:12:" + std::to_string(id);
-    const auto left = store_->load(1, key);
-    EXPECT_TRUE(!left || field_of(*left, "id") == std::to_string(id)) << "a record is whole, or absent";
-    EXPECT_EQ(left.has_value(), bench_->plain(1, {"LPOS", "msg_out", key}).nil() == false);
+    const auto remaining = store_->load(1, key);
+    EXPECT_TRUE(!remaining || field_of(*remaining, "id") == std::to_string(id)) << "a record is whole, or absent";
+    EXPECT_EQ(remaining.has_value(), backend_->run_command(1, {"LPOS", "msg_out", key}).is_nil() == false);
   }
 }
 
@@ -501,7 +501,7 @@ TEST_P(ParallelWriters, FlowKeyMakesOneFlow) {
 }
 
 TEST_P(ParallelWriters, FlowIsStartedApprovedAndDeletedOnce) {
-  const Flow flow = flow_of(R"({"name": "f", "jobs": {"ok": {"approval": {"approvers": [12]}}}})");
+  const Flow flow = make_flow(R"({"name": "f", "jobs": {"ok": {"approval": {"approvers": [12]}}}})");
   EXPECT_EQ(outcomes([&](Writer& w, int) { return start_flow(by_, w.stores(), {flow.id, "manual"}); }), all_ok());
   ControlFlow approval;
   approval.flow = flow.id;
@@ -534,16 +534,16 @@ TEST_P(ParallelWriters, JobsBecomeNodesOfOneFlow) {
 }
 
 TEST_P(ParallelWriters, ReplaysAreFlowsOfTheirOwn) {
-  const Flow flow = flow_of(R"({"name": "f", "jobs": {"a": {"log": "x"}}})");
+  const Flow flow = make_flow(R"({"name": "f", "jobs": {"a": {"log": "x"}}})");
   ASSERT_TRUE(start_flow(by_, writers_[0]->stores(), {flow.id, "manual"}));
   const auto answers = at_once([&](Writer& w, int) {
     ReplayFlow request;
     request.flow = flow.id;
     return replay_flow(by_, w.stores(), request);
   });
-  auto made = ids(answers, [](const Flow& each) { return each.id; });
-  made.insert(flow.id);
-  EXPECT_EQ(made.size(), static_cast<std::size_t>(kWriters + 1));
+  auto result = ids(answers, [](const Flow& each) { return each.id; });
+  result.insert(flow.id);
+  EXPECT_EQ(result.size(), static_cast<std::size_t>(kWriters + 1));
 }
 
 TEST_P(ParallelWriters, ScheduleIsChangedByOneOfItsReaders) {
@@ -555,9 +555,9 @@ TEST_P(ParallelWriters, ScheduleIsChangedByOneOfItsReaders) {
   schedule.definition_hash = "abc";
   for (std::uint64_t revision = 0; revision < 3; ++revision) {
     EXPECT_EQ(outcomes([&](Writer& w, int i) {
-                Schedule wanted = schedule;
-                wanted.note = "of writer " + std::to_string(i);
-                return w.flows->put_schedule(1, wanted, "{}", revision);
+                Schedule new_job = schedule;
+                new_job.skip_reason = "of writer " + std::to_string(i);
+                return w.flows->put_schedule(1, new_job, "{}", revision);
               }),
               once_and("conflict"))
         << revision;

@@ -1,9 +1,9 @@
 // Independent records: changes, deletions and refusals.
 #include <algorithm>
 
-#include "bench.h"
 #include "model/codec.h"
 #include "store/record_changes.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -32,14 +32,15 @@ TEST_P(Records, RecordsAreLoadedInTheOrderOfTheirKeys) {
   std::vector<std::string> keys;
   for (int i = 1; i <= 450; ++i) {
     keys.push_back("message:1:" + std::to_string(i));
-    if (i % 3 != 0) bench_->plain(1, {"HSET", keys.back(), "id", std::to_string(i), "topic", "t", "other", "x"});
+    if (i % 3 != 0)
+      backend_->run_command(1, {"HSET", keys.back(), "id", std::to_string(i), "topic", "t", "other", "x"});
   }
-  bench_->plain(1, {"SET", "message:1:3", "text"});
-  bench_->plain(1, {"HSET", "message:1:4", "topic", std::string((1U << 20) + 1, 'x')});
+  backend_->run_command(1, {"SET", "message:1:3", "text"});
+  backend_->run_command(1, {"HSET", "message:1:4", "topic", std::string((1U << 20) + 1, 'x')});
   for (int i = 100; i < 110; ++i)
-    bench_->plain(1, {"HSET", keys[static_cast<std::size_t>(i)], "id", std::string(1U << 20, '7')});
+    backend_->run_command(1, {"HSET", keys[static_cast<std::size_t>(i)], "id", std::string(1U << 20, '7')});
   constexpr std::string_view kAsked[] = {"id", "topic"};
-  const auto loaded = store_->load_some(1, keys, kAsked).value();
+  const auto loaded = store_->load_batch(1, keys, kAsked).value();
   ASSERT_EQ(loaded.size(), 450U);
   EXPECT_EQ(loaded[0], (Fields{{"id", "1"}, {"topic", "t"}}));
   EXPECT_TRUE(loaded[2].empty()) << "no record";
@@ -47,7 +48,7 @@ TEST_P(Records, RecordsAreLoadedInTheOrderOfTheirKeys) {
   EXPECT_TRUE(loaded[5].empty()) << "there is none";
   for (std::size_t i = 100; i < 110; ++i) EXPECT_EQ(field_of(loaded[i], "id").size(), 1U << 20);
   EXPECT_EQ(loaded[448], (Fields{{"id", "449"}, {"topic", "t"}})) << "after a call that was cut off";
-  EXPECT_TRUE(store_->load_some(1, {}, kAsked)->empty());
+  EXPECT_TRUE(store_->load_batch(1, {}, kAsked)->empty());
 }
 
 TEST_P(Records, DeleteLeavesNothing) {
@@ -55,30 +56,30 @@ TEST_P(Records, DeleteLeavesNothing) {
   EXPECT_EQ(outcome(store_->delete_record(0, "actor:12")), "ok");
   EXPECT_EQ(outcome(store_->delete_record(0, "actor:12")), "not_found");
   ASSERT_TRUE(store_->create_record(1, {"runner:", "runner", 20, {{"topic", "t"}}}));
-  bench_->plain(1, {"LPUSH", "mj:queue:runner20", "job:1:1"});
+  backend_->run_command(1, {"LPUSH", "mj:queue:runner20", "job:1:1"});
   EXPECT_EQ(outcome(store_->delete_record(1, "runner:20")), "conflict");
-  bench_->plain(1, {"DEL", "mj:queue:runner20"});
+  backend_->run_command(1, {"DEL", "mj:queue:runner20"});
   EXPECT_EQ(outcome(store_->delete_record(1, "runner:20")), "ok");
   EXPECT_TRUE(store_->runners(1)->empty());
   for (const char* list : {"msg_out", "msg_out_coordinator", "mj:topic:t"}) {
-    bench_->plain(1, {"HSET", "message:1:2", "message_type", "chat", "topic", "t"});
-    bench_->plain(1, {"LPUSH", list, "message:1:2"});
+    backend_->run_command(1, {"HSET", "message:1:2", "message_type", "chat", "topic", "t"});
+    backend_->run_command(1, {"LPUSH", list, "message:1:2"});
     EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "conflict") << list;
-    bench_->plain(1, {"DEL", list});
+    backend_->run_command(1, {"DEL", list});
     EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "ok") << list;
   }
-  bench_->plain(1, {"HSET", "message:1:2", "message_type", "job", "status", "acknowledged"});
+  backend_->run_command(1, {"HSET", "message:1:2", "message_type", "job", "status", "acknowledged"});
   EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "conflict") << "its result is awaited";
-  bench_->plain(1, {"SET", "message:1:3", "text"});
+  backend_->run_command(1, {"SET", "message:1:3", "text"});
   EXPECT_EQ(outcome(store_->delete_record(1, "message:1:3")), "invalid") << "another client's";
 }
 
 TEST_P(Records, DeletedMessageForgetsItsContent) {
-  bench_->plain(1, {"HSET", "message:1:2", "message_type", "chat", "status", "processed"});
-  bench_->plain(1, {"HSET", "mj:message:message:1:2", "state", "taken", "content", "c"});
-  bench_->plain(1, {"HSET", "mj:came", "c", "message:1:2", "d", "message:1:3"});
+  backend_->run_command(1, {"HSET", "message:1:2", "message_type", "chat", "status", "processed"});
+  backend_->run_command(1, {"HSET", "mj:message:message:1:2", "state", "taken", "content", "c"});
+  backend_->run_command(1, {"HSET", "mj:came", "c", "message:1:2", "d", "message:1:3"});
   EXPECT_EQ(outcome(store_->delete_record(1, "message:1:2")), "ok");
-  EXPECT_EQ(bench_->plain(1, {"HKEYS", "mj:came"}).at(0).text(), "d");
+  EXPECT_EQ(backend_->run_command(1, {"HKEYS", "mj:came"}).at(0).text(), "d");
 }
 
 TEST_P(Records, UpdateFailsIfAnExpectedValueDiffers) {
@@ -101,7 +102,7 @@ TEST_P(Records, KeyBelongsToOneActor) {
   EXPECT_EQ(outcome(store_->change_record(0, "actor:13", {{"pubkey", "l"}, {"address", "[]"}})), "ok");
   const auto owner = store_->owner_of_key("k");
   ASSERT_TRUE(owner) << owner.error().message;
-  EXPECT_EQ(owner->actors, 1U);
+  EXPECT_EQ(owner->actor_count, 1U);
   EXPECT_EQ(owner->id, 12U);
   EXPECT_EQ(field_of(owner->record, "pubkey"), "k");
   // An actor loses its key by a change or by a deletion.
@@ -110,27 +111,27 @@ TEST_P(Records, KeyBelongsToOneActor) {
   EXPECT_EQ(store_->owner_of_key("k")->id, 13U);
   EXPECT_EQ(outcome(store_->delete_record(0, "actor:12")), "ok");
   EXPECT_EQ(outcome(store_->change_record(0, "actor:13", {{"pubkey", "m"}})), "ok");
-  EXPECT_EQ(bench_->plain(0, {"HLEN", "mj:actor-keys"}).number(), 1U) << "nothing is left of what is over";
+  EXPECT_EQ(backend_->run_command(0, {"HLEN", "mj:actor-keys"}).number(), 1U) << "nothing is left of what is over";
 }
 
 // The index is built from existing records. Records of plain clients do not take a key from its owner.
 TEST_P(Records, KeyOfTwoRecordsBelongsToNoActor) {
-  bench_->plain(0, {"HSET", "actor:12", "pubkey", "k"});
-  bench_->plain(0, {"HSET", "actor:7", "pubkey", "k"});
-  bench_->plain(0, {"HSET", "actor:8", "pubkey", "l"});
-  bench_->plain(0, {"SET", "actor:9", "no record"});
-  bench_->plain(0, {"HSET", "actor:x", "pubkey", "l"});
+  backend_->run_command(0, {"HSET", "actor:12", "pubkey", "k"});
+  backend_->run_command(0, {"HSET", "actor:7", "pubkey", "k"});
+  backend_->run_command(0, {"HSET", "actor:8", "pubkey", "l"});
+  backend_->run_command(0, {"SET", "actor:9", "no record"});
+  backend_->run_command(0, {"HSET", "actor:x", "pubkey", "l"});
   const auto owner = store_->owner_of_key("k");
   ASSERT_TRUE(owner) << owner.error().message;
-  EXPECT_EQ(owner->actors, 2U);
+  EXPECT_EQ(owner->actor_count, 2U);
   EXPECT_TRUE(owner->checked_now);
   EXPECT_EQ(store_->owner_of_key("l")->id, 8U);
   EXPECT_FALSE(store_->owner_of_key("l")->checked_now) << "the records were looked through a moment ago";
   EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 20, {{"pubkey", "l"}}})), "conflict");
-  bench_->plain(0, {"HSET", "actor:21", "pubkey", "n"});
+  backend_->run_command(0, {"HSET", "actor:21", "pubkey", "n"});
   EXPECT_EQ(outcome(store_->create_record(0, {"actor:", "actor", 20, {{"pubkey", "n"}}})), "conflict");
   EXPECT_EQ(outcome(store_->change_record(0, "actor:8", {{"pubkey", "n"}})), "conflict");
-  bench_->plain(0, {"HDEL", "actor:12", "pubkey"});
+  backend_->run_command(0, {"HDEL", "actor:12", "pubkey"});
   EXPECT_EQ(store_->owner_of_key("k")->id, 7U);
 }
 
@@ -138,16 +139,16 @@ TEST_P(Records, RefusalsAreBoundedAndCounted) {
   RefusalNote note;
   note.actor = 15;
   note.action = "steer";
-  note.thing = "flow 7";
-  note.list = "admins";
+  note.resource = "flow 7";
+  note.access_list = "admins";
   for (int i = 0; i < 1005; ++i) ASSERT_EQ(outcome(store_->record_refusal(1, note)), "ok");
   const auto notes = store_->refusals(1, 2000);
   ASSERT_TRUE(notes) << notes.error().message;
   ASSERT_EQ(notes->size(), 1000U);
   EXPECT_EQ(notes->front().number, 1005U);
   EXPECT_EQ(notes->back().number, 6U);
-  EXPECT_EQ(notes->front().thing, "flow 7");
-  bench_->plain(2, {"SET", "mj:refusals", "x"});
+  EXPECT_EQ(notes->front().resource, "flow 7");
+  backend_->run_command(2, {"SET", "mj:refusals", "x"});
   EXPECT_EQ(outcome(store_->record_refusal(2, note)), "invalid");
 }
 

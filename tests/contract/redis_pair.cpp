@@ -11,30 +11,30 @@ namespace {
 using memory::MemoryReply;
 
 constexpr Id kDatabase = 9;
-constexpr int kMaxShown = 5;
+constexpr int kMaxReportedDifferences = 5;
 
-MemoryReply answer_of(const redisReply& reply) {
+MemoryReply to_memory_reply(const redisReply& reply) {
   const std::string_view text(reply.str == nullptr ? "" : reply.str, reply.str == nullptr ? 0 : reply.len);
   switch (reply.type) {
     case REDIS_REPLY_STRING:
-      return memory::text_of(text);
+      return memory::text_reply(text);
     case REDIS_REPLY_STATUS:
       return memory::status(text);
     case REDIS_REPLY_ERROR:
       return memory::error(text);
     case REDIS_REPLY_INTEGER:
-      return memory::number_of(reply.integer);
+      return memory::number_reply(reply.integer);
     case REDIS_REPLY_ARRAY:
       break;
     default:
-      return memory::nil();
+      return memory::nil_reply();
   }
   std::vector<MemoryReply> items;
-  for (std::size_t i = 0; i < reply.elements; ++i) items.push_back(answer_of(*reply.element[i]));
-  return memory::list_of(std::move(items));
+  for (std::size_t i = 0; i < reply.elements; ++i) items.push_back(to_memory_reply(*reply.element[i]));
+  return memory::list_reply(std::move(items));
 }
 
-std::string shown(std::string_view text) {
+std::string to_text(std::string_view text) {
   std::string out;
   for (char c : text) {
     if (c >= ' ' && c <= '~') {
@@ -46,41 +46,41 @@ std::string shown(std::string_view text) {
   return '"' + out + '"';
 }
 
-std::string shown(const MemoryReply& answer, Order order = Order::kept) {
+std::string to_text(const MemoryReply& answer, ListOrder order = ListOrder::exact) {
   switch (answer.kind) {
     case MemoryReply::Kind::nil:
       return "nil";
     case MemoryReply::Kind::status:
-      return "status " + shown(answer.text);
+      return "status " + to_text(answer.text);
     case MemoryReply::Kind::error:
-      return "error " + shown(answer.text);
+      return "error " + to_text(answer.text);
     case MemoryReply::Kind::number:
       return std::to_string(answer.number);
     case MemoryReply::Kind::text:
-      return shown(answer.text);
+      return to_text(answer.text);
     case MemoryReply::Kind::list:
       break;
   }
   std::vector<std::string> parts;
-  const std::size_t step = order == Order::any_pairs && answer.items.size() % 2 == 0 ? 2 : 1;
+  const std::size_t step = order == ListOrder::any_pairs && answer.items.size() % 2 == 0 ? 2 : 1;
   for (std::size_t i = 0; i < answer.items.size(); i += step) {
-    parts.push_back(shown(answer.items[i]) + (step == 2 ? " = " + shown(answer.items[i + 1]) : ""));
+    parts.push_back(to_text(answer.items[i]) + (step == 2 ? " = " + to_text(answer.items[i + 1]) : ""));
   }
-  if (order != Order::kept) std::sort(parts.begin(), parts.end());
+  if (order != ListOrder::exact) std::sort(parts.begin(), parts.end());
   std::string out = "[";
   for (const std::string& part : parts) out += (out.size() > 1 ? ", " : "") + part;
   return out + "]";
 }
 
 // XINFO also reports how Redis stores a stream.
-void drop_what_is_not_imitated(MemoryReply& answer) {
-  for (MemoryReply& item : answer.items) drop_what_is_not_imitated(item);
+void remove_unimitated_fields(MemoryReply& answer) {
+  for (MemoryReply& item : answer.items) remove_unimitated_fields(item);
   if (answer.kind != MemoryReply::Kind::list || answer.items.empty() || answer.items[0].text != "length") return;
   for (std::size_t i = 0; i + 1 < answer.items.size();) {
     const std::string& name = answer.items[i].text;
-    const bool internal = name.starts_with("radix-tree") || name == "groups";
+    const bool is_internal = name.starts_with("radix-tree") || name == "groups";
     const auto at = answer.items.begin() + static_cast<std::ptrdiff_t>(i);
-    if (internal) {
+    if (is_internal) {
       answer.items.erase(at, at + 2);
     } else {
       i += 2;
@@ -88,10 +88,10 @@ void drop_what_is_not_imitated(MemoryReply& answer) {
   }
 }
 
-std::string shown(MemoryReply answer, const Sent& sent) {
-  drop_what_is_not_imitated(answer);
-  if (!sent.inner_list || answer.items.empty()) return shown(answer, sent.order);
-  return shown(answer.items.back(), sent.order);
+std::string to_text(MemoryReply answer, const PairCommand& sent) {
+  remove_unimitated_fields(answer);
+  if (!sent.is_nested || answer.items.empty()) return to_text(answer, sent.order);
+  return to_text(answer.items.back(), sent.order);
 }
 
 }  // namespace
@@ -108,8 +108,8 @@ RedisPair::RedisPair() : redis_(nullptr, redisFree) {
 
 RedisPair::~RedisPair() = default;
 
-std::vector<std::string> RedisPair::compare(const std::vector<Sent>& commands, const std::string& what) {
-  for (const Sent& sent : commands) {
+std::vector<std::string> RedisPair::compare(const std::vector<PairCommand>& commands, const std::string& test_name) {
+  for (const PairCommand& sent : commands) {
     std::vector<const char*> texts;
     std::vector<std::size_t> sizes;
     for (const std::string& word : sent.words) {
@@ -122,26 +122,28 @@ std::vector<std::string> RedisPair::compare(const std::vector<Sent>& commands, c
   for (std::size_t i = 0; i < commands.size(); ++i) {
     void* raw = nullptr;
     if (redisGetReply(redis_.get(), &raw) != REDIS_OK) {
-      ADD_FAILURE() << what << " #" << i << ": Redis: " << redis_->errstr;
+      ADD_FAILURE() << test_name << " #" << i << ": Redis: " << redis_->errstr;
       break;
     }
     const std::unique_ptr<redisReply, void (*)(void*)> reply(static_cast<redisReply*>(raw), freeReplyObject);
-    const Sent& sent = commands[i];
+    const PairCommand& sent = commands[i];
     const std::vector<std::string_view> views(sent.words.begin(), sent.words.end());
-    const std::string real = shown(answer_of(*reply), sent), ours = shown(memory_.execute(kDatabase, views), sent);
-    replies.push_back(ours);
-    if (real == ours || shown_ >= kMaxShown) continue;
-    ++shown_;
+    const std::string redis_text = to_text(to_memory_reply(*reply), sent),
+                      imitated_text = to_text(memory_.execute(kDatabase, views), sent);
+    replies.push_back(imitated_text);
+    if (redis_text == imitated_text || reported_ >= kMaxReportedDifferences) continue;
+    ++reported_;
     std::string command;
-    for (const std::string& word : sent.words) command += shown(word) + " ";
-    ADD_FAILURE() << what << " #" << i << ": " << command << "\n  Redis:     " << real << "\n  imitation: " << ours;
+    for (const std::string& word : sent.words) command += to_text(word) + " ";
+    ADD_FAILURE() << test_name << " #" << i << ": " << command << "\n  Redis:     " << redis_text
+                  << "\n  imitation: " << imitated_text;
   }
   return replies;
 }
 
-std::string RedisPair::imitated(const std::vector<std::string>& words) {
+std::string RedisPair::run_imitation(const std::vector<std::string>& words) {
   const std::vector<std::string_view> views(words.begin(), words.end());
-  return shown(memory_.execute(kDatabase, views));
+  return to_text(memory_.execute(kDatabase, views));
 }
 
 }  // namespace mycojobs

@@ -1,24 +1,25 @@
-// A real Redis and its imitation side by side: both get the same commands, and their replies must be identical.
+// Sends the same commands to a real Redis and to its in-process imitation and compares the replies, which must be
+// identical. Not thread-safe.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "bench.h"
+#include "store_contract.h"
 #include "support/redis/memory_redis.h"
 
 struct redisContext;
 
 namespace mycojobs {
 
-// How the parts of a list are compared.
-enum class Order { kept, any, any_pairs };
+// Comparison of list replies: in order, in any order, or as name-value pairs in any order.
+enum class ListOrder { exact, any, any_pairs };
 
-struct Sent {
+struct PairCommand {
   std::vector<std::string> words;
-  Order order = Order::kept;
-  bool inner_list = false;  // the order applies to the last part: SCAN
+  ListOrder order = ListOrder::exact;
+  bool is_nested = false;  // `order` applies to the last element of the reply, as for SCAN
 };
 
 class RedisPair {
@@ -28,12 +29,12 @@ class RedisPair {
   RedisPair(const RedisPair&) = delete;
   RedisPair& operator=(const RedisPair&) = delete;
 
-  // Fails the test for each reply that differs and shows a few differences, prefixed with `what`. Returns the
-  // imitation's replies as text.
-  std::vector<std::string> compare(const std::vector<Sent>& commands, const std::string& what);
-  std::vector<std::string> compare(const std::vector<std::string>& words) { return compare({Sent{words}}, ""); }
-  std::string imitated(const std::vector<std::string>& words);  // reply of the imitation as text
-  void set_now(std::uint64_t ms) { clock_.now = ms; }           // the clock advances by a millisecond at each read
+  // Fails the test if replies differ; the failures start with `test_name` and list at most kMaxReportedDifferences
+  // differences. Returns the imitation's replies as text.
+  std::vector<std::string> compare(const std::vector<PairCommand>& commands, const std::string& test_name);
+  std::vector<std::string> compare(const std::vector<std::string>& words) { return compare({PairCommand{words}}, ""); }
+  std::string run_imitation(const std::vector<std::string>& words);  // returns its reply as text
+  void set_now(std::uint64_t ms) { clock_.now = ms; }                // the clock advances by 1 ms at each read
 
  private:
   struct TickingClock final : Clock {
@@ -45,7 +46,7 @@ class RedisPair {
   TickingClock clock_;
   memory::MemoryRedis memory_{clock_, [](std::string_view, std::string_view) { return 0; }};
   std::unique_ptr<redisContext, void (*)(redisContext*)> redis_;
-  int shown_ = 0;
+  int reported_ = 0;
 };
 
 }  // namespace mycojobs

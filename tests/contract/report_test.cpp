@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <poll.h>
 
-#include "bench.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -20,14 +20,14 @@ class Reporting : public StoreContract {
 
 TEST_P(Reporting, EndWritesTheWholeRecord) {
   submit(1);
-  const ClaimedJob got = claim_one();
+  const ClaimedJob claimed_job = claim_one();
   ASSERT_TRUE(store_->save(
       1, "job:12:1",
       {{"error", "from before"}, {"receipt", "{}"}, {"artifacts_dropped", "[{}]"}, {"kept", "by others"}}));
   JobEnd how = finished({{"a", "1"}, {"b", "\"two\""}});
   how.usage = R"({"wall_ms":5})";
   how.layers = "pid net";
-  ASSERT_EQ(outcome(end(got.ref, how)), "ok");
+  ASSERT_EQ(outcome(end(claimed_job.ref, how)), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
   EXPECT_EQ(field("job:12:1", "detail"), "ok");
   EXPECT_EQ(field("job:12:1", "result"), R"({"a":"1","b":"\"two\""})");
@@ -44,19 +44,19 @@ TEST_P(Reporting, EndWritesTheWholeRecord) {
 
 TEST_P(Reporting, RepeatedEndIsAcceptedAndAnotherIsRejected) {
   submit(1);
-  const ClaimedJob got = claim_one();
-  ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
-  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
-  EXPECT_EQ(outcome(end(got.ref, finished({{"answer", "43"}}))), "conflict");
+  const ClaimedJob claimed_job = claim_one();
+  ASSERT_EQ(outcome(end(claimed_job.ref, finished())), "ok");
+  EXPECT_EQ(outcome(end(claimed_job.ref, finished())), "ok");
+  EXPECT_EQ(outcome(end(claimed_job.ref, finished({{"answer", "43"}}))), "conflict");
   JobEnd failed;
   failed.detail = "exit";
-  EXPECT_EQ(outcome(end(got.ref, failed)), "conflict");
+  EXPECT_EQ(outcome(end(claimed_job.ref, failed)), "conflict");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
-  ClaimRef stranger = got.ref;
+  ClaimRef stranger = claimed_job.ref;
   stranger.claim_id = "x";
   EXPECT_EQ(outcome(end(stranger, finished())), "stale_claim");
-  EXPECT_EQ(store_->renew(1, std::vector{got.ref}, 1000).value().at(0), Renewal::stale);
-  EXPECT_EQ(outcome(report(Release{got.ref, "drain"})), "stale_claim");
+  EXPECT_EQ(store_->renew(1, std::vector{claimed_job.ref}, 1000).value().at(0), Renewal::stale);
+  EXPECT_EQ(outcome(report(Release{claimed_job.ref, "drain"})), "stale_claim");
 }
 
 // Reports in two calls, with poll() between them, or in a single call if the store does not support two.
@@ -76,30 +76,30 @@ Result<void> in_halves(Store& store, Report report, bool has_halves) {
 TEST_P(Reporting, ReportInTwoPartsEqualsOneReport) {
   const bool is_redis = std::string_view(GetParam()) == "redis";
   submit(1), submit(2), submit(3);
-  const auto got = claim(3);
-  ASSERT_EQ(got.size(), 3U);
-  EXPECT_FALSE(bench_->stores().open().value()->begin_report(1, {}).has_value()) << "there is no connection yet";
+  const auto claimed_job = claim(3);
+  ASSERT_EQ(claimed_job.size(), 3U);
+  EXPECT_FALSE(backend_->stores().open().value()->begin_report(1, {}).has_value()) << "there is no connection yet";
   const auto ended = [&](std::size_t i, const char* answer) {
-    return EndReport{got[i].ref, finished({{"a", answer}}), {}};
+    return EndReport{claimed_job[i].ref, finished({{"a", answer}}), {}};
   };
   EXPECT_EQ(outcome(in_halves(*store_, ended(0, "1"), is_redis)), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
   EXPECT_EQ(outcome(in_halves(*store_, ended(0, "1"), is_redis)), "ok") << "again alike";
   EXPECT_EQ(outcome(in_halves(*store_, ended(0, "2"), is_redis)), "conflict");
-  if (is_redis) bench_->plain(1, {"SCRIPT", "FLUSH"});
+  if (is_redis) backend_->run_command(1, {"SCRIPT", "FLUSH"});
   EXPECT_EQ(outcome(in_halves(*store_, ended(1, "1"), is_redis)), "ok") << "a server that has forgotten the script";
   EXPECT_EQ(field("job:12:2", "status"), "finished");
-  const Report large = LogAppend{got[2].ref, {{.ts_ms = 1, .seq = 1, .text = std::string(100000, 'x')}}};
+  const Report large = LogAppend{claimed_job[2].ref, {{.ts_ms = 1, .seq = 1, .text = std::string(100000, 'x')}}};
   EXPECT_FALSE(store_->begin_report(1, {&large, 1}).has_value()) << "more than a connection takes at once";
   EXPECT_EQ(outcome(report(large)), "ok");
 }
 
 TEST_P(Reporting, LogsAreInOrderAndAreStoredOnce) {
   submit(1);
-  const ClaimedJob got = claim_one();
+  const ClaimedJob claimed_job = claim_one();
   const std::string bytes("\0\xff\n", 3);
-  const LogAppend first{got.ref, {{1000, 1, LogStream::out, "one"}, {1001, 2, LogStream::err, bytes}}};
-  const LogAppend again{got.ref, {{1001, 2, LogStream::err, bytes}, {1002, 3, LogStream::system, "three"}}};
+  const LogAppend first{claimed_job.ref, {{1000, 1, LogStream::out, "one"}, {1001, 2, LogStream::err, bytes}}};
+  const LogAppend again{claimed_job.ref, {{1001, 2, LogStream::err, bytes}, {1002, 3, LogStream::system, "three"}}};
   EXPECT_EQ(outcome(report(first)), "ok");
   EXPECT_EQ(outcome(report(first)), "ok");
   EXPECT_EQ(outcome(report(again)), "ok");
@@ -112,7 +112,7 @@ TEST_P(Reporting, LogsAreInOrderAndAreStoredOnce) {
   EXPECT_EQ(page.lines[1].stream, LogStream::err);
   EXPECT_EQ(page.lines[2].stream, LogStream::system);
   EXPECT_EQ(store_->logs(1, "job:12:1", 1, 1, 0).value().lines.at(0).seq, 2U);
-  ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
+  ASSERT_EQ(outcome(end(claimed_job.ref, finished())), "ok");
   EXPECT_TRUE(store_->logs(1, "job:12:1", 0, 100, 0).value().ended);
   const auto rest = store_->logs(1, "job:12:1", 3, 100, 0).value();
   EXPECT_TRUE(rest.ended);
@@ -154,12 +154,12 @@ TEST_P(Reporting, BatchKeepsTheOrderAndAnswersEachReport) {
 
 TEST_P(Reporting, LargeBatchKeepsTheOrder) {
   submit(1);
-  const ClaimedJob got = claim_one();
+  const ClaimedJob claimed_job = claim_one();
   std::vector<Report> all;
   for (std::uint64_t seq = 1; seq <= 700; ++seq) {
-    all.emplace_back(LogAppend{got.ref, {{seq, seq, LogStream::out, std::string(30000, 'x')}}});
+    all.emplace_back(LogAppend{claimed_job.ref, {{seq, seq, LogStream::out, std::string(30000, 'x')}}});
   }
-  all.emplace_back(EndReport{got.ref, finished()});
+  all.emplace_back(EndReport{claimed_job.ref, finished()});
   const auto answers = store_->report(1, all).value();
   ASSERT_EQ(answers.size(), 701U);
   for (const auto& answer : answers) ASSERT_EQ(outcome(answer), "ok");
@@ -169,11 +169,11 @@ TEST_P(Reporting, LargeBatchKeepsTheOrder) {
 // Regression test: a client that requested one line at a time received the end of the first run repeatedly.
 TEST_P(Reporting, EndsOfEarlierRunsAreNotLogLines) {
   submit(1);
-  const ClaimedJob got = claim_one();
+  const ClaimedJob claimed_job = claim_one();
   JobEnd error;
   error.detail = "exception";
-  EXPECT_EQ(outcome(report(LogAppend{got.ref, {{1, 1, LogStream::out, "one"}}})), "ok");
-  EXPECT_EQ(outcome(end(got.ref, error)), "ok");
+  EXPECT_EQ(outcome(report(LogAppend{claimed_job.ref, {{1, 1, LogStream::out, "one"}}})), "ok");
+  EXPECT_EQ(outcome(end(claimed_job.ref, error)), "ok");
   for (int silent = 0; silent < 2; ++silent) {
     EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "ok");
     const ClaimedJob again = claim_one();
@@ -185,11 +185,11 @@ TEST_P(Reporting, EndsOfEarlierRunsAreNotLogLines) {
   const auto page = store_->logs(1, "job:12:1", 1, 1, 0).value();
   ASSERT_EQ(page.lines.size(), 1U);
   EXPECT_EQ(page.lines[0].text, "two");
-  EXPECT_EQ(page.passed, (std::vector<std::uint64_t>{2, 3}));
+  EXPECT_EQ(page.skipped_seqs, (std::vector<std::uint64_t>{2, 3}));
   EXPECT_TRUE(store_->logs(1, "job:12:1", page.lines[0].seq, 1, 0).value().ended);
   // Another client can use entry ids that the store never uses.
-  bench_->plain(1, {"DEL", "mj:log:job:12:1"});
-  bench_->plain(1, {"XADD", "mj:log:job:12:1", "7-1", "text", "odd"});
+  backend_->run_command(1, {"DEL", "mj:log:job:12:1"});
+  backend_->run_command(1, {"XADD", "mj:log:job:12:1", "7-1", "text", "odd"});
   EXPECT_EQ(store_->logs(1, "job:12:1", 6, 10, 0).value().lines.size(), 1U);
   EXPECT_TRUE(store_->logs(1, "job:12:1", 7, 10, 0).value().lines.empty()) << "it is not after itself";
 }
@@ -203,10 +203,10 @@ TEST_P(Reporting, MegabyteResultIsStoredCompletely) {
 
 TEST_P(Reporting, FollowerReceivesLinesAsTheyAreWritten) {
   submit(1);
-  const ClaimedJob got = claim_one();
+  const ClaimedJob claimed_job = claim_one();
   std::vector<std::string> seen;
   std::thread follower([&] {
-    auto store = bench_->stores().open().value();
+    auto store = backend_->stores().open().value();
     std::uint64_t after = 0;
     for (bool ended = false; !ended;) {
       const auto page = store->logs(1, "job:12:1", after, 2, 20000).value();
@@ -215,9 +215,9 @@ TEST_P(Reporting, FollowerReceivesLinesAsTheyAreWritten) {
     }
   });
   for (std::uint64_t seq = 1; seq <= 5; ++seq) {
-    EXPECT_EQ(outcome(report(LogAppend{got.ref, {{seq, seq, LogStream::out, std::to_string(seq)}}})), "ok");
+    EXPECT_EQ(outcome(report(LogAppend{claimed_job.ref, {{seq, seq, LogStream::out, std::to_string(seq)}}})), "ok");
   }
-  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+  EXPECT_EQ(outcome(end(claimed_job.ref, finished())), "ok");
   follower.join();
   EXPECT_EQ(seen, (std::vector<std::string>{"1", "2", "3", "4", "5"}));
 }
@@ -229,7 +229,7 @@ TEST_P(Reporting, LogOfAMissingJobIsNotFound) {
 }
 
 TEST_P(Reporting, ReportedEndIsWrittenOverForeignFields) {
-  using Record = EndedJob::Record;
+  using Record = EndedJob::RecordState;
   submit(1);
   const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };
   EXPECT_FALSE(look().ended);
@@ -243,22 +243,22 @@ TEST_P(Reporting, ReportedEndIsWrittenOverForeignFields) {
   EXPECT_EQ(field("job:12:1", "artifacts_dropped"), done.artifacts_dropped);
   const EndedJob ended = look();
   EXPECT_TRUE(ended.ended);
-  EXPECT_EQ(ended.record, Record::holds);
+  EXPECT_EQ(ended.record_state, Record::unchanged);
   EXPECT_EQ(ended.status, "finished");
   EXPECT_EQ(ended.claim_id, claimed.ref.claim_id);
   EXPECT_EQ(ended.runner, 20U);
-  bench_->plain(1, {"HSET", "job:12:1", "runner_id", "99", "name", "other"});
-  EXPECT_EQ(look().record, Record::holds) << "no end writes those";
+  backend_->run_command(1, {"HSET", "job:12:1", "runner_id", "99", "name", "other"});
+  EXPECT_EQ(look().record_state, Record::unchanged) << "no end writes those";
   EXPECT_EQ(look().runner, 20U);
   for (const char* name :
        {"result", "detail", "error", "receipt", "usage", "status", "result_json", "artifacts_dropped"}) {
     const std::string before = field("job:12:1", name);
-    bench_->plain(1, {"HSET", "job:12:1", name, "forged"});
-    EXPECT_EQ(look().record, Record::changed) << name;
+    backend_->run_command(1, {"HSET", "job:12:1", name, "forged"});
+    EXPECT_EQ(look().record_state, Record::changed) << name;
     EXPECT_EQ(look().status, "finished");
-    bench_->plain(1, before.empty() ? std::vector<std::string>{"HDEL", "job:12:1", name}
-                                    : std::vector<std::string>{"HSET", "job:12:1", name, before});
-    EXPECT_EQ(look().record, Record::holds) << name;
+    backend_->run_command(1, before.empty() ? std::vector<std::string>{"HDEL", "job:12:1", name}
+                                            : std::vector<std::string>{"HSET", "job:12:1", name, before});
+    EXPECT_EQ(look().record_state, Record::unchanged) << name;
   }
   EXPECT_EQ(outcome(store_->ended_job(1, "job:12:9")), "not_found");
 }
@@ -268,27 +268,27 @@ TEST_P(Reporting, SystemEndIsWrittenOverForeignFields) {
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   const auto look = [&] { return store_->ended_job(1, "job:12:1").value(); };
   EXPECT_TRUE(look().ended);
-  EXPECT_EQ(look().record, EndedJob::Record::holds);
+  EXPECT_EQ(look().record_state, EndedJob::RecordState::unchanged);
   EXPECT_EQ(look().detail, "cancelled");
   EXPECT_EQ(look().claim_id, "");
-  bench_->plain(1, {"HSET", "job:12:1", "error", "forged"});
-  EXPECT_EQ(look().record, EndedJob::Record::changed);
+  backend_->run_command(1, {"HSET", "job:12:1", "error", "forged"});
+  EXPECT_EQ(look().record_state, EndedJob::RecordState::changed);
 }
 
 TEST_P(Reporting, RecordAloneIsNotAnEnd) {
-  bench_->plain(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "status", "finished",
-                    "idempotency_key", "tuesday", "runner_id", "8"});
+  backend_->run_command(1, {"HSET", "job:12:1", "id", "1", "caller_id", "12", "context_id", "1", "status", "finished",
+                            "idempotency_key", "tuesday", "runner_id", "8"});
   const EndedJob bare = store_->ended_job(1, "job:12:1").value();
   EXPECT_TRUE(bare.ended);
-  EXPECT_EQ(bare.record, EndedJob::Record::unknown);
+  EXPECT_EQ(bare.record_state, EndedJob::RecordState::unknown);
   EXPECT_EQ(bare.runner, 8U);
   // A claim takes precedence over the record, and an idempotency key that only the record contains did not start the
   // job.
-  bench_->plain(1, {"HSET", "job:12:2", "id", "2", "caller_id", "12", "context_id", "1", "script", "x", "script_type",
-                    "python", "status", "dispatched", "idempotency_key", "tuesday"});
-  bench_->push(1, "queue:python", "job:12:2");
+  backend_->run_command(1, {"HSET", "job:12:2", "id", "2", "caller_id", "12", "context_id", "1", "script", "x",
+                            "script_type", "python", "status", "dispatched", "idempotency_key", "tuesday"});
+  backend_->push(1, "queue:python", "job:12:2");
   ASSERT_TRUE(end(claim_one().ref, finished()));
-  EXPECT_EQ(store_->ended_job(1, "job:12:2").value().record, EndedJob::Record::holds);
+  EXPECT_EQ(store_->ended_job(1, "job:12:2").value().record_state, EndedJob::RecordState::unchanged);
   EXPECT_EQ(store_->ended_job(1, "job:12:2").value().idempotency_key, "");
 }
 

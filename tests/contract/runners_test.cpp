@@ -1,7 +1,7 @@
 // The list of runners, and its index.
 #include <gmock/gmock.h>
 
-#include "bench.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -17,7 +17,7 @@ class Runners : public StoreContract {
     ASSERT_TRUE(store_->hold_runner(1, runner, {"aaaa", "host", "boot", 1}, 60000, "", held_by));
   }
   void write_plainly(Id id) {
-    bench_->plain(1, {"HSET", "runner:" + std::to_string(id), "id", std::to_string(id), "topic", "t"});
+    backend_->run_command(1, {"HSET", "runner:" + std::to_string(id), "id", std::to_string(id), "topic", "t"});
   }
   std::vector<Id> listed() {
     std::vector<Id> ids;
@@ -64,8 +64,8 @@ TEST_P(Runners, ForeignRecordsAreListedAfterAKeyScan) {
   EXPECT_THAT(listed(), ElementsAre(20));
   write_plainly(21);
   EXPECT_THAT(listed(), ElementsAre(20)) << "between two looks a list does not depend on how many keys there are";
-  const std::uint64_t looked = bench_->plain(1, {"ZSCORE", "mj:runners", "*"}).number();
-  bench_->plain(1, {"ZADD", "mj:runners", std::to_string(looked - 600001), "*"});
+  const std::uint64_t looked = backend_->run_command(1, {"ZSCORE", "mj:runners", "*"}).number();
+  backend_->run_command(1, {"ZADD", "mj:runners", std::to_string(looked - 600001), "*"});
   EXPECT_THAT(listed(), ElementsAre(20, 21));
 }
 
@@ -80,28 +80,29 @@ TEST_P(Runners, HeldRunnersAreListedWithoutAKeyScan) {
   const std::vector<RunnerInfo> runners = store_->held_runners(1).value();
   for (const RunnerInfo& info : runners) held.push_back(info.runner.id);
   EXPECT_THAT(held, ElementsAre(20, 21));
-  EXPECT_TRUE(bench_->plain(1, {"ZSCORE", "mj:runners", "*"}).nil()) << "nobody has looked through the keys";
+  EXPECT_TRUE(backend_->run_command(1, {"ZSCORE", "mj:runners", "*"}).is_nil()) << "nobody has looked through the keys";
   EXPECT_THAT(listed(), ElementsAre(20, 21, 22, 23));
-  EXPECT_FALSE(bench_->plain(1, {"ZSCORE", "mj:runners", "*"}).nil());
+  EXPECT_FALSE(backend_->run_command(1, {"ZSCORE", "mj:runners", "*"}).is_nil());
 }
 
 TEST_P(Runners, RunnerWithADeletedRecordReturnsAtItsHeartbeat) {
   hold(20);
   hold(21);
   EXPECT_THAT(listed(), ElementsAre(20, 21));
-  bench_->erase(1, "runner:20");
+  backend_->erase(1, "runner:20");
   EXPECT_THAT(listed(), ElementsAre(21));
-  EXPECT_TRUE(bench_->plain(1, {"ZSCORE", "mj:runners", "20"}).nil());
+  EXPECT_TRUE(backend_->run_command(1, {"ZSCORE", "mj:runners", "20"}).is_nil());
   hold(20);
   EXPECT_THAT(listed(), ElementsAre(20, 21));
 }
 
 TEST_P(Runners, InvalidIndexMembersAreSkipped) {
   hold(20);
-  bench_->plain(1, {"ZADD", "mj:runners", "0", "x", "0", "", "0", "020", "0", "-1", "0", "4294967296", "0", "21"});
-  bench_->put_text(1, "runner:22", "no record");
+  backend_->run_command(1,
+                        {"ZADD", "mj:runners", "0", "x", "0", "", "0", "020", "0", "-1", "0", "4294967296", "0", "21"});
+  backend_->put_text(1, "runner:22", "no record");
   EXPECT_THAT(listed(), ElementsAre(20));
-  bench_->put_text(1, "mj:runners", "planted");
+  backend_->put_text(1, "mj:runners", "planted");
   EXPECT_EQ(outcome(store_->runners(1)), "invalid");
 }
 

@@ -20,7 +20,7 @@ constexpr const char* kInstance = "0123456789abcdef0123456789abcdef";
 
 std::string key(Id id) { return "job:12:" + std::to_string(id); }
 
-JobEnd end_of(JobStatus status, const std::string& detail) {
+JobEnd make_end(JobStatus status, const std::string& detail) {
   JobEnd end;
   end.status = status;
   end.detail = detail;
@@ -42,7 +42,7 @@ class ScriptRecorder::RecordingLink final : public Link {
     return checked(recorder_.redis_.execute(context_, arguments.list()));
   }
   Result<Reply> run(const Script& script, const Arguments& arguments) override {
-    if (recorder_.recording_) {
+    if (recorder_.is_recording_) {
       const auto words = arguments.list();
       recorder_.calls_.push_back(
           {&script, context_, {words.begin(), words.end()}, recorder_.redis_.databases(), recorder_.clock_.now});
@@ -67,13 +67,13 @@ class ScriptRecorder::RecordingLink final : public Link {
 ScriptRecorder::ScriptRecorder()
     : redis_(clock_,
              [this](std::string_view channel, std::string_view text) {
-               if (channel == "named") named_.emplace(text);
+               if (channel == "named") used_keys_.emplace(text);
                return 0;
              }),
       store_(std::make_unique<RedisStore>(open_link())),
       flows_(make_redis_flows(open_link()).value()),
       objects_(std::make_unique<RedisObjects>(open_link())),
-      worlds_(make_redis_workflows(open_link())) {}
+      workflows_(make_redis_workflows(open_link())) {}
 
 OpenLink ScriptRecorder::open_link() {
   return
@@ -104,26 +104,26 @@ local redis = {
 
 }  // namespace
 
-ScriptRecorder::Outcome ScriptRecorder::repeat(const ScriptCall& call, memory::Databases data) {
-  Outcome outcome;
+ScriptRecorder::RepeatResult ScriptRecorder::repeat(const ScriptCall& call, memory::Databases data) {
+  RepeatResult outcome;
   redis_.databases() = std::move(data);
-  named_.clear();
+  used_keys_.clear();
   const std::vector<std::string_view> arguments(call.arguments.begin(), call.arguments.end());
   clock_.now = call.now_ms;
   outcome.answer = redis_.run(call.context, "observed " + std::string(call.script->sha1),
                               std::string(kObserver) + std::string(call.script->text), arguments);
-  outcome.keys = named_;
+  outcome.keys = used_keys_;
   outcome.after = redis_.databases();
   return outcome;
 }
 
-std::unique_ptr<Store> ScriptRecorder::store_over(memory::Databases data) {
-  recording_ = false;
+std::unique_ptr<Store> ScriptRecorder::open_store(memory::Databases data) {
+  is_recording_ = false;
   redis_.databases() = std::move(data);
   return std::make_unique<RedisStore>(open_link());
 }
 
-void ScriptRecorder::plain(Id context, const std::vector<std::string>& words) {
+void ScriptRecorder::run_command(Id context, const std::vector<std::string>& words) {
   const std::vector<std::string_view> views(words.begin(), words.end());
   const memory::MemoryReply answer = redis_.execute(context, views);
   EXPECT_NE(answer.kind, memory::MemoryReply::Kind::error) << words[0] << ' ' << words[1] << ": " << answer.text;
@@ -137,19 +137,19 @@ void ScriptRecorder::run(Id context, const Script& script, const std::vector<std
 }
 
 Job ScriptRecorder::job(Id id) const {
-  Job made;
-  made.id = id;
-  made.caller_id = 12;
-  made.context_id = kContext;
-  made.script = "print(1)";
-  made.script_type = "python";
-  return made;
+  Job job_record;
+  job_record.id = id;
+  job_record.caller_id = 12;
+  job_record.context_id = kContext;
+  job_record.script = "print(1)";
+  job_record.script_type = "python";
+  return job_record;
 }
 
 void ScriptRecorder::submit(Id id, const std::function<void(Job&)>& change) {
-  Job made = job(id);
-  change(made);
-  expect_done(store_->submit(made));
+  Job job_record = job(id);
+  change(job_record);
+  expect_done(store_->submit(job_record));
 }
 
 std::vector<ClaimedJob> ScriptRecorder::claim() {
@@ -165,19 +165,21 @@ std::vector<ClaimedJob> ScriptRecorder::claim() {
 }
 
 void ScriptRecorder::end(const ClaimRef& claim, bool finished) {
-  const JobEnd end = finished ? end_of(JobStatus::finished, "ok") : end_of(JobStatus::error, "exception");
+  const JobEnd end = finished ? make_end(JobStatus::finished, "ok") : make_end(JobStatus::error, "exception");
   const std::vector<Report> reports{EndReport{claim, end}};
   const auto answers = store_->report(kContext, reports);
   expect_done(answers);
   if (answers) expect_done(answers->at(0));
 }
 
-void ScriptRecorder::play() {
+void ScriptRecorder::run_all_scripts() {
   for (const auto scenario :
-       {&ScriptRecorder::play_jobs, &ScriptRecorder::play_shared_keys, &ScriptRecorder::play_job_requests,
-        &ScriptRecorder::play_repairs, &ScriptRecorder::play_reads, &ScriptRecorder::play_flows,
-        &ScriptRecorder::play_flow_requests, &ScriptRecorder::play_objects, &ScriptRecorder::play_outgoing_messages,
-        &ScriptRecorder::play_incoming_messages, &ScriptRecorder::play_records, &ScriptRecorder::play_rest}) {
+       {&ScriptRecorder::run_job_scripts, &ScriptRecorder::run_concurrency_scripts,
+        &ScriptRecorder::run_job_request_scripts, &ScriptRecorder::run_repair_scripts,
+        &ScriptRecorder::run_read_scripts, &ScriptRecorder::run_flow_scripts, &ScriptRecorder::run_flow_request_scripts,
+        &ScriptRecorder::run_object_scripts, &ScriptRecorder::run_outgoing_message_scripts,
+        &ScriptRecorder::run_incoming_message_scripts, &ScriptRecorder::run_record_scripts,
+        &ScriptRecorder::run_remaining_scripts}) {
     redis_.databases().clear();
     (this->*scenario)();
   }
@@ -185,8 +187,8 @@ void ScriptRecorder::play() {
 }
 
 // The steps of the protocol, shared with the tests of refused writes.
-void ScriptRecorder::play_jobs() {
-  const test::Steps steps(*store_, *worlds_);
+void ScriptRecorder::run_job_scripts() {
+  const test::Steps steps(*store_, *workflows_);
   for (const test::Step& step : steps.all()) {
     const auto done = step.take();
     EXPECT_TRUE(done) << step.name << ": " << done.error().message;
@@ -194,13 +196,13 @@ void ScriptRecorder::play_jobs() {
 }
 
 // Ends that release other jobs: by a slot of a concurrency key, a dependency, a retry with a priority, a waiting flow.
-void ScriptRecorder::play_shared_keys() {
+void ScriptRecorder::run_concurrency_scripts() {
   for (const Id id : {1U, 2U}) submit(id, [](Job& each) { each.concurrency_key = "db", each.priority = 5; });
   submit(3, [](Job& each) { each.dependends = {1}, each.priority = 5; });
   submit(4, [](Job& each) { each.dependends = {1, 5}; });
   submit(5, [](Job& each) { each.retries = 1, each.priority = -5; });
   submit(6, [](Job& each) { each.idempotency_key = "once", each.notify = R"(["https://example.com/"])"; });
-  plain(1, {"HSET", "context:1", "notify", R"(["https://example.com/"])"});
+  run_command(1, {"HSET", "context:1", "notify", R"(["https://example.com/"])"});
   std::vector<ClaimedJob> jobs = claim();
   ASSERT_GE(jobs.size(), 3U);
   for (const ClaimedJob& each : jobs) {
@@ -208,7 +210,7 @@ void ScriptRecorder::play_shared_keys() {
   }
   for (const ClaimedJob& each : jobs) {
     if (each.ref.job_key != key(5)) continue;
-    const std::vector<Report> retry{EndReport{each.ref, end_of(JobStatus::error, "exception"), 1}};
+    const std::vector<Report> retry{EndReport{each.ref, make_end(JobStatus::error, "exception"), 1}};
     expect_done(store_->report(kContext, retry));
   }
   clock_.now += 1000;
@@ -230,7 +232,7 @@ void ScriptRecorder::play_shared_keys() {
 }
 
 // Jobs that cannot run yet, and the operators' commands for them.
-void ScriptRecorder::play_job_requests() {
+void ScriptRecorder::run_job_request_scripts() {
   const std::uint64_t later = clock_.now + 1000;
   submit(1, [&](Job& each) { each.run_at_ms = later, each.priority = 5; });
   submit(2, [](Job& each) { each.dependends = {1}; });
@@ -238,9 +240,10 @@ void ScriptRecorder::play_job_requests() {
   submit(4, [](Job& each) { each.concurrency_key = "db"; });
   submit(5, [](Job& each) { each.concurrency_key = "db"; });
   submit(6, [](Job& each) { each.queue_timeout_ms = 1, each.priority = 7; });
-  plain(1, {"LPUSH", kQueue, "job:12:99", "nonsense"});
+  run_command(1, {"LPUSH", kQueue, "job:12:99", "nonsense"});
   claim();
-  plain(1, {"HSET", key(99), "id", "99", "caller_id", "12", "context_id", "1", "script_type", "python", "script", "1"});
+  run_command(
+      1, {"HSET", key(99), "id", "99", "caller_id", "12", "context_id", "1", "script_type", "python", "script", "1"});
   clock_.now += 2000;
   expect_done(store_->tick(kContext, {}));
   expect_done(store_->due_prerequisites(kContext, 10, 1000, CheckerRole::coordinator));
@@ -261,7 +264,7 @@ void ScriptRecorder::play_job_requests() {
   expect_done(store_->resolve_dead_letter(kContext, letters->front().id, false));
 }
 
-void ScriptRecorder::play_repairs() {
+void ScriptRecorder::run_repair_scripts() {
   submit(1, [](Job& each) { each.concurrency_key = "db"; });
   submit(2, [](Job& each) { each.concurrency_key = "db", each.priority = 5; });
   submit(3, [](Job& each) { each.dependends = {1}; });
@@ -269,25 +272,23 @@ void ScriptRecorder::play_repairs() {
   using Kind = JobFix::Kind;
   using Place = JobFix::JobIndex;
   const std::vector<std::pair<Id, JobFix>> fixes{
-      {1, {Kind::enter, Place::slots, "db"}},
-      {2, {Kind::enter, Place::held, "db"}},
-      {3, {Kind::enter, Place::waits, key(1)}},
-      {2, {Kind::enter, Place::priority, kQueue}},
+      {1, {Kind::add_to_index, Place::slots, "db"}},     {2, {Kind::add_to_index, Place::held, "db"}},
+      {3, {Kind::add_to_index, Place::waits, key(1)}},   {2, {Kind::add_to_index, Place::priority, kQueue}},
       {3, {Kind::enqueue, Place::none, "dependencies"}},
   };
   for (const auto& [id, fix] : fixes) {
     const std::vector<std::string> keys{key(id)};
-    const auto seen = store_->job_states(kContext, keys, true);
-    ASSERT_TRUE(seen && seen->size() == 1);
+    const auto states = store_->job_states(kContext, keys, true);
+    ASSERT_TRUE(states && states->size() == 1);
     Repair repair;
-    repair.seen = seen->at(0).seen;
+    repair.inspection_digest = states->at(0).digest;
     repair.queue = kQueue;
     repair.fixes = {fix};
     expect_done(store_->repair(kContext, key(id), repair));
   }
 }
 
-void ScriptRecorder::play_reads() {
+void ScriptRecorder::run_read_scripts() {
   submit(1, [](Job& each) { each.priority = 5; });
   submit(2);
   const std::vector<ClaimedJob> jobs = claim();
@@ -301,7 +302,7 @@ void ScriptRecorder::play_reads() {
   expect_done(store_->jobs(kContext, {}));
   expect_done(store_->leases(kContext));
   expect_done(store_->load(kContext, key(1)));
-  expect_done(store_->load_some(kContext, keys, names));
+  expect_done(store_->load_batch(kContext, keys, names));
   expect_done(store_->ended_job(kContext, key(1)));
   expect_done(store_->journal(kContext, kQueue, 0, 10));
   const std::vector<std::uint64_t> revisions{1};
@@ -328,13 +329,13 @@ Id ScriptRecorder::new_flow(std::uint32_t count) {
   return flow.id;
 }
 
-void ScriptRecorder::play_flows() {
+void ScriptRecorder::run_flow_scripts() {
   const Id flow = new_flow(4);
   FlowCommit commit;
   commit.context = kContext;
   commit.flow = flow;
   commit.facts = {{0, 0, "went_on", 0, ""}};
-  commit.dispatch = {{key(1), {}}, {key(2), {}}};
+  commit.dispatches = {{key(1), {}}, {key(2), {}}};
   commit.ends = {{key(3), {{"status", "error"}, {"detail", "not_needed"}}}};
   commit.checkpoint = "state";
   expect_done(flows_->commit(commit));
@@ -343,33 +344,33 @@ void ScriptRecorder::play_flows() {
   expect_done(flows_->await_flow(kContext, flow, 77));
   end(jobs[0].ref, true);
   end(jobs[1].ref, false);
-  expect_done(flows_->due(kContext, 10));
+  expect_done(flows_->due_flows(kContext, 10));
   expect_done(flows_->read(kContext, flow, 0));
   const std::vector<std::string> views{key(1), key(2)};
-  expect_done(flows_->jobs(kContext, views));
+  expect_done(flows_->job_views(kContext, views));
   expect_done(flows_->mark_due(kContext, flow));
   FlowCommit next = commit;
   next.expected_revision = 1;
-  next.events_taken = 2;
-  next.dispatch = {};
+  next.applied_events = 2;
+  next.dispatches = {};
   next.ends = {};
-  next.replan = {key(3)};
-  next.requeue = {jobs[1].ref.job_key};
-  next.cancel = {key(4)};
+  next.replanned_jobs = {key(3)};
+  next.requeued_jobs = {jobs[1].ref.job_key};
+  next.cancelled_jobs = {key(4)};
   expect_done(flows_->commit(next));
-  expect_done(flows_->places(kContext, flow));
+  expect_done(flows_->read_index_entries(kContext, flow));
   FlowRepair repair;
   repair.revision = 2;
   repair.state = "active";
-  repair.fixes = {{FlowFix::Kind::enter, FlowFix::FlowIndex::due},
+  repair.fixes = {{FlowFix::Kind::add_to_index, FlowFix::FlowIndex::due},
                   {FlowFix::Kind::set_record, {}, "", {{"detail", "x"}}}};
   expect_done(flows_->repair(kContext, flow, repair));
   FlowCommit last = next;
   last.expected_revision = 2;
-  last.requeue = last.replan = last.cancel = {};
+  last.requeued_jobs = last.replanned_jobs = last.cancelled_jobs = {};
   last.ended = true;
-  last.record = {{"status", "finished"}};
-  last.events_taken = 1;
+  last.record_fields = {{"status", "finished"}};
+  last.applied_events = 1;
   expect_done(flows_->commit(last));
   expect_done(flows_->list(kContext, "pipeline", 0, 10));
   run(kContext, scripts::flow_waits, {std::to_string(flow), "1", "77"});
@@ -378,8 +379,8 @@ void ScriptRecorder::play_flows() {
   expect_done(flows_->remove(kContext, flow));
 }
 
-void ScriptRecorder::play_flow_requests() {
-  plain(1, {"HSET", "flow:5", "id", "5", "caller_id", "12", "context_id", "1", "status", "dispatched"});
+void ScriptRecorder::run_flow_request_scripts() {
+  run_command(1, {"HSET", "flow:5", "id", "5", "caller_id", "12", "context_id", "1", "status", "dispatched"});
   expect_done(adopt_flow_record(*flows_, kContext, 5, 12));
   expect_done(flows_->create({kContext, 12, 2, "", ""}));
   clock_.now += 1000;
@@ -396,7 +397,7 @@ void ScriptRecorder::play_flow_requests() {
   expect_done(flows_->remove_schedule(kContext, "nightly"));
 }
 
-void ScriptRecorder::play_objects() {
+void ScriptRecorder::run_object_scripts() {
   submit(1);
   const std::vector<ClaimedJob> jobs = claim();
   ASSERT_EQ(jobs.size(), 1U);
@@ -420,10 +421,10 @@ void ScriptRecorder::play_objects() {
   expect_done(objects_->release(writer));
 }
 
-void ScriptRecorder::play_outgoing_messages() {
+void ScriptRecorder::run_outgoing_message_scripts() {
   const auto write = [&](const std::string& message) {
-    plain(1, {"HSET", message, "id", message.substr(11), "caller_id", "12", "message_type", "job", "status",
-              "dispatched"});
+    run_command(1, {"HSET", message, "id", message.substr(11), "caller_id", "12", "message_type", "job", "status",
+                    "dispatched"});
   };
   const auto route = [&](const std::string& message, Id id) {
     write(message);
@@ -437,29 +438,29 @@ void ScriptRecorder::play_outgoing_messages() {
   route("message:12:5", 50);
   route("message:12:6", 60);
   route("message:12:7", 70);
-  auto due = store_->due_mail(kContext, 10, 1000, true);
+  auto due = store_->due_messages(kContext, 10, 1000, true);
   expect_done(due);
-  ASSERT_EQ(due->out.size(), 3U);
+  ASSERT_EQ(due->outbox.size(), 3U);
   expect_done(
-      store_->complete_delivery(kContext, due->out[0], {MailResult::Kind::delivered, 0, "", "", {{"there", "9"}}}));
+      store_->complete_delivery(kContext, due->outbox[0], {MailResult::Kind::delivered, 0, "", "", {{"there", "9"}}}));
   expect_done(store_->append_remote_log(kContext, "message:12:5", "c0ffee", key(50), {{1, 1, LogStream::out, "one"}}));
   AnswerMessage answer;
   answer.message_key = "message:12:5";
-  answer.content = "c0ffee";
-  answer.jobs = {{key(50), {{"name", "x"}}, end_of(JobStatus::finished, "ok")}};
+  answer.content_hash = "c0ffee";
+  answer.jobs = {{key(50), {{"name", "x"}}, make_end(JobStatus::finished, "ok")}};
   expect_done(store_->answer_message(kContext, answer));
-  expect_done(store_->complete_delivery(kContext, due->out[1], {MailResult::Kind::failed, 0, "lost", "no way"}));
-  expect_done(store_->complete_delivery(kContext, due->out[2], {MailResult::Kind::later, 1000, "", "busy"}));
+  expect_done(store_->complete_delivery(kContext, due->outbox[1], {MailResult::Kind::failed, 0, "lost", "no way"}));
+  expect_done(store_->complete_delivery(kContext, due->outbox[2], {MailResult::Kind::retry, 1000, "", "busy"}));
   expect_done(store_->cancel_message(kContext, "message:12:7"));
   const std::vector<std::string> messages{"message:12:7"};
-  const auto seen = store_->message_states(kContext, messages);
-  ASSERT_TRUE(seen && seen->size() == 1);
-  expect_done(store_->repair_message(kContext, "message:12:7", seen->at(0).seen, {"send", "inbox"}));
+  const auto states = store_->message_states(kContext, messages);
+  ASSERT_TRUE(states && states->size() == 1);
+  expect_done(store_->repair_message(kContext, "message:12:7", states->at(0).digest, {"send", "inbox"}));
   clock_.now += 100000;
   expect_done(store_->retire_messages(kContext, 1, 10));
 }
 
-void ScriptRecorder::play_incoming_messages() {
+void ScriptRecorder::run_incoming_message_scripts() {
   const Fields record{{"id", "1"}, {"caller_id", "12"}, {"message_type", "job"}};
   const MessageState mark{"c0ffee", {{"origin", "mine"}, {"from", "there"}, {"answer", "wanted"}, {"stream", "1"}}};
   expect_done(store_->receive_message(kContext, "message:12:1", mark, record));
@@ -467,9 +468,9 @@ void ScriptRecorder::play_incoming_messages() {
   urgent.priority = 5;
   expect_done(store_->accept_message(kContext, {"msg_in", "message:12:1", {{urgent, kQueue}}, 0, {"job:9:1"}}));
   for (const ClaimedJob& each : claim()) end(each.ref, true);
-  auto due = store_->due_mail(kContext, 10, 1000, false);
+  auto due = store_->due_messages(kContext, 10, 1000, false);
   expect_done(due);
-  for (const OutboxEntry& each : due->out) {
+  for (const OutboxEntry& each : due->outbox) {
     expect_done(store_->complete_delivery(kContext, each, {MailResult::Kind::delivered, 0, "", ""}));
   }
   expect_done(store_->delete_record(kContext, "message:12:1"));
@@ -483,14 +484,14 @@ void ScriptRecorder::play_incoming_messages() {
   expect_done(store_->reserve_jobs(kContext, 12, 5));
 }
 
-void ScriptRecorder::play_records() {
+void ScriptRecorder::run_record_scripts() {
   expect_done(store_->create_record(0, {"actor:", "mj:next:actor", 0, {{"pubkey", "k1"}}}));
   expect_done(store_->change_record(0, "actor:1", {{"pubkey", "k2"}}));
   expect_done(store_->owner_of_key("k2"));
   clock_.now += 100000;
   expect_done(store_->owner_of_key("k2"));
   expect_done(store_->delete_record(0, "actor:1"));
-  plain(0, {"HSET", "actor:2", "id", "2", "pubkey", "k3"});
+  run_command(0, {"HSET", "actor:2", "id", "2", "pubkey", "k3"});
   run(0, scripts::delete_actor, {"2", "3", "1", "admins", ""});
   expect_done(store_->create_record(kContext, {"runner:", "mj:next:runner", 0, {{"topic", "work"}}}));
   Runner runner;
@@ -500,17 +501,17 @@ void ScriptRecorder::play_records() {
   expect_done(store_->hold_runner(kContext, runner, self, 1000, "", held_by));
   expect_done(store_->release_runner(kContext, 1, self));
   expect_done(store_->delete_record(kContext, "runner:1"));
-  plain(1, {"HSET", "context:1", "id", "1"});
+  run_command(1, {"HSET", "context:1", "id", "1"});
   run(kContext, scripts::context_revision, {"1"});
   run(kContext, scripts::delete_context, {"1", "another revision"});
   expect_done(store_->record_refusal(kContext, {0, 0, 3, "steer", "flow 7", "admins"}));
 }
 
 // Queries of a new connection, and notices.
-void ScriptRecorder::play_rest() {
+void ScriptRecorder::run_remaining_scripts() {
   run(kContext, scripts::agree_on_format, {"3", "1.0"});
   submit(1);
-  plain(1, {"HSET", key(1), "notify", R"(["https://example.com/"])"});
+  run_command(1, {"HSET", key(1), "notify", R"(["https://example.com/"])"});
   const std::vector<ClaimedJob> jobs = claim();
   run(kContext, scripts::grant, {"another run id"});
   for (const ClaimedJob& each : jobs) end(each.ref, true);
@@ -519,9 +520,9 @@ void ScriptRecorder::play_rest() {
   ASSERT_EQ(due->notices.size(), 1U);
   expect_done(store_->complete_notice(kContext, due->notices[0], {NoticeResult::Retry{{}, 1000}, ""}));
   const std::vector<DeploymentPoll> at{{"acme/order@1", {key(1)}}};
-  expect_done(worlds_->poll(kContext, at));
-  expect_done(worlds_->due(kContext, 10));
-  expect_done(worlds_->places(kContext, "acme/order@1"));
+  expect_done(workflows_->poll(kContext, at));
+  expect_done(workflows_->due_deployments(kContext, 10));
+  expect_done(workflows_->read_state(kContext, "acme/order@1"));
 }
 
 }  // namespace mycojobs

@@ -1,7 +1,5 @@
-// Records every call of a server-side script with the data before the call, so a test can repeat the call with data
-// that another client has damaged. Runs on the imitation of Redis with simulated time.
-//
-// Not thread-safe.
+// Records every call of a server-side script together with the data before the call. A test can repeat the call with
+// data that another client has damaged. Uses the imitation of Redis and simulated time. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -22,7 +20,7 @@ struct ScriptCall {
   const Script* script = nullptr;
   Id context = 0;
   std::vector<std::string> arguments;
-  memory::Databases before;
+  memory::Databases data;
   std::uint64_t now_ms = 0;
 };
 
@@ -30,18 +28,18 @@ class ScriptRecorder {
  public:
   ScriptRecorder();
 
-  // Runs scenarios that call every script of the product at least once.
-  void play();
+  // Records scenarios that call every script of the product at least once.
+  void run_all_scripts();
   const std::vector<ScriptCall>& calls() const { return calls_; }
 
-  struct Outcome {
+  struct RepeatResult {
     memory::MemoryReply answer;
     memory::Databases after;
     std::set<std::string> keys;  // keys that the script used in its commands
   };
-  Outcome repeat(const ScriptCall&, memory::Databases);
+  RepeatResult repeat(const ScriptCall&, memory::Databases);
   // Returns a store with this data. Its calls are not recorded.
-  std::unique_ptr<Store> store_over(memory::Databases);
+  std::unique_ptr<Store> open_store(memory::Databases);
 
  private:
   class RecordingLink;
@@ -53,21 +51,21 @@ class ScriptRecorder {
   };
 
   OpenLink open_link();
-  void plain(Id context, const std::vector<std::string>& words);
+  void run_command(Id context, const std::vector<std::string>& words);
   void run(Id context, const Script&, const std::vector<std::string>& arguments);
 
-  void play_jobs();
-  void play_shared_keys();
-  void play_job_requests();
-  void play_repairs();
-  void play_reads();
-  void play_flows();
-  void play_flow_requests();
-  void play_objects();
-  void play_outgoing_messages();
-  void play_incoming_messages();
-  void play_records();
-  void play_rest();
+  void run_job_scripts();
+  void run_concurrency_scripts();
+  void run_job_request_scripts();
+  void run_repair_scripts();
+  void run_read_scripts();
+  void run_flow_scripts();
+  void run_flow_request_scripts();
+  void run_object_scripts();
+  void run_outgoing_message_scripts();
+  void run_incoming_message_scripts();
+  void run_record_scripts();
+  void run_remaining_scripts();
 
   Job job(Id id) const;
   void submit(
@@ -77,14 +75,14 @@ class ScriptRecorder {
   Id new_flow(std::uint32_t jobs);
 
   SteppingClock clock_;
-  std::set<std::string> named_;  // keys used by the running script
+  std::set<std::string> used_keys_;  // keys used by the running script
   memory::MemoryRedis redis_;
-  bool recording_ = true, lose_next_reply_ = false;
+  bool is_recording_ = true, lose_next_reply_ = false;
   std::vector<ScriptCall> calls_;
   std::unique_ptr<Store> store_;
   std::unique_ptr<FlowStore> flows_;
   std::unique_ptr<ObjectStore> objects_;
-  std::unique_ptr<WorkflowStore> worlds_;
+  std::unique_ptr<WorkflowStore> workflows_;
 };
 
 }  // namespace mycojobs

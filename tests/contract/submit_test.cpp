@@ -1,7 +1,7 @@
 // Submission, cancellation and reading of jobs.
 #include <gmock/gmock.h>
 
-#include "bench.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -10,11 +10,11 @@ using testing::HasSubstr;
 class Submit : public StoreContract {};
 
 TEST_P(Submit, WritesTheRecordAndItsEntry) {
-  Job wanted = job(7);
-  wanted.env_vars = {{"A", "b c"}};
-  wanted.timeout = 5;
-  wanted.unknown = {{"theirs", "kept"}};
-  const Job stored = store_->submit(wanted).value();
+  Job new_job = job(7);
+  new_job.env_vars = {{"A", "b c"}};
+  new_job.timeout = 5;
+  new_job.unknown = {{"theirs", "kept"}};
+  const Job stored = store_->submit(new_job).value();
   EXPECT_EQ(stored.id, 7U);
   EXPECT_EQ(stored.status, JobStatus::dispatched);
   EXPECT_EQ(stored.detail, "queued");
@@ -40,7 +40,7 @@ TEST_P(Submit, NextFreeIdFollowsTheLastUsedOneDirectly) {
 }
 
 TEST_P(Submit, NegativeIdCounterIsZero) {
-  bench_->put_text(1, "mj:next:12", "-7");
+  backend_->put_text(1, "mj:next:12", "-7");
   EXPECT_EQ(store_->submit(job(0)).value().id, 1U);
 }
 
@@ -53,7 +53,7 @@ TEST_P(Submit, IdOfADeletedJobIsNotReused) {
 
 TEST_P(Submit, CreatedJobThatAPlainClientPushedIsClaimedOnce) {
   ASSERT_TRUE(store_->create_job(job(1)).has_value());
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   EXPECT_EQ(outcome(store_->start_job(1, "job:12:1")), "ok");
   EXPECT_EQ(claim().size(), 1U);
   EXPECT_TRUE(claim().empty());
@@ -62,21 +62,21 @@ TEST_P(Submit, CreatedJobThatAPlainClientPushedIsClaimedOnce) {
 
 TEST_P(Submit, SameIdWithTheSameContentIsTheSameJob) {
   submit(1);
-  const ClaimedJob got = claim_one();
+  const ClaimedJob claimed = claim_one();
   EXPECT_EQ(store_->submit(job(1)).value().status, JobStatus::started);
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);
   EXPECT_EQ(outcome(store_->submit(job(1, "print(2)"))), "conflict");
   Job other = job(1);
   other.dependends = {5};
   EXPECT_EQ(outcome(store_->submit(other)), "conflict");
-  ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
+  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(store_->submit(job(1)).value().status, JobStatus::finished);
 }
 
 TEST_P(Submit, IdOfAnEndedJobWithADeletedRecordIsRejected) {
   submit(1);
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
-  bench_->erase(1, "job:12:1");
+  backend_->erase(1, "job:12:1");
   EXPECT_EQ(outcome(store_->submit(job(1))), "conflict");
   EXPECT_EQ(store_->submit(job(0)).value().id, 2U);
 }
@@ -106,9 +106,9 @@ TEST_P(Submit, ClaimFieldsCannotBeSubmitted) {
 }
 
 TEST_P(Submit, KeyOfAnotherTypeIsRejectedUnchanged) {
-  bench_->put_text(1, "job:12:1", "x");
+  backend_->put_text(1, "job:12:1", "x");
   EXPECT_EQ(outcome(store_->submit(job(1))), "invalid");
-  bench_->put_text(1, "queue:python", "x");
+  backend_->put_text(1, "queue:python", "x");
   EXPECT_EQ(outcome(store_->submit(job(2))), "invalid");
   EXPECT_EQ(outcome(store_->load(1, "job:12:2")), "not_found");
 }
@@ -124,7 +124,7 @@ TEST_P(Submit, CancelledQueuedJobEndsAtOnceAndNeverRuns) {
   ASSERT_EQ(jobs.size(), 1U);
   EXPECT_EQ(jobs[0].ref.job_key, "job:12:2");
   EXPECT_EQ(last_anomaly(), "") << "its entry is expected";
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   EXPECT_TRUE(claim().empty());
   EXPECT_THAT(last_anomaly(), HasSubstr("has ended already"));
 }
@@ -135,7 +135,7 @@ TEST_P(Submit, CancelOfAnEndedOrMissingJobChangesNothing) {
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   EXPECT_EQ(outcome(store_->cancel(1, "job:12:1")), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
-  bench_->put_text(1, "job:12:2", "x");
+  backend_->put_text(1, "job:12:2", "x");
   EXPECT_EQ(outcome(store_->cancel(1, "job:12:2")), "invalid");
 }
 
@@ -146,7 +146,7 @@ TEST_P(Submit, HashesAreSavedLoadedAndListed) {
   EXPECT_EQ(field("actor:1", "id"), "1");
   ASSERT_TRUE(store_->save(1, "actor:*", {{"a", "y"}}));
   EXPECT_EQ(outcome(store_->load(1, "actor:2")), "not_found");
-  bench_->put_text(1, "actor:3", "x");
+  backend_->put_text(1, "actor:3", "x");
   EXPECT_EQ(outcome(store_->load(1, "actor:3")), "invalid");
   EXPECT_EQ(outcome(store_->save(1, "actor:3", {{"a", "b"}})), "invalid");
   EXPECT_THAT(store_->keys(1, "actor:", 100).value(), testing::UnorderedElementsAre("actor:1", "actor:*", "actor:3"));

@@ -1,7 +1,7 @@
 // Numbers that describe a context: all stores return the same, and data of other clients is ignored.
 #include <gmock/gmock.h>
 
-#include "bench.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -37,10 +37,10 @@ TEST_P(QueueSurvey, JobsAreCountedByState) {
   Job urgent = job(6);
   urgent.priority = 3;
   ASSERT_TRUE(store_->submit(urgent));
-  const auto taken = claim(2);
-  ASSERT_EQ(taken.size(), 2U);
-  ASSERT_EQ(outcome(end(taken[0].ref, finished())), "ok");
-  bench_->push(1, "queue:python", "nonsense");
+  const auto claimed = claim(2);
+  ASSERT_EQ(claimed.size(), 2U);
+  ASSERT_EQ(outcome(end(claimed[0].ref, finished())), "ok");
+  backend_->push(1, "queue:python", "nonsense");
   const Survey all = survey();
   const Survey::Queue* queue = find(all, "queue:python");
   ASSERT_NE(queue, nullptr);
@@ -91,12 +91,12 @@ TEST_P(QueueSurvey, ServedTypesOfRunnersAreKnown) {
 
 TEST_P(QueueSurvey, AtMostAPageOfQueuesIsRead) {
   std::vector<std::string> many;
-  for (std::size_t i = 0; i < QueueStore::kMaxSurveyed + 50; ++i) many.push_back("queue:t" + std::to_string(i));
-  EXPECT_EQ(survey(many).queues.size(), QueueStore::kMaxSurveyed);
+  for (std::size_t i = 0; i < QueueStore::kMaxSurveyedQueues + 50; ++i) many.push_back("queue:t" + std::to_string(i));
+  EXPECT_EQ(survey(many).queues.size(), QueueStore::kMaxSurveyedQueues);
 }
 
 TEST_P(QueueSurvey, JobWithoutATimestampHasNoAge) {
-  bench_->push(1, "queue:python", "job:12:77");
+  backend_->push(1, "queue:python", "job:12:77");
   const Survey all = survey();
   EXPECT_EQ(all.queues.at(0).length, 1U);
   EXPECT_FALSE(all.queues.at(0).waiting_ms) << "it waits, and nobody knows for how long";
@@ -107,9 +107,9 @@ TEST_P(QueueSurvey, ForeignEntriesAreSkipped) {
   EXPECT_TRUE(store_->known_queues(1));
   survey();  // a new connection reads some of these keys, so connect before they are overwritten
   for (const char* key : {"mj:queues", "mj:paused", "mj:delayed", "mj:dead", "mj:flows:active", "queue:python"})
-    bench_->put_text(1, key, "text");
-  bench_->push(1, "queue:v", "job:1:1");
-  bench_->put_text(1, "job:1:1", "text");
+    backend_->put_text(1, key, "text");
+  backend_->push(1, "queue:v", "job:1:1");
+  backend_->put_text(1, "job:1:1", "text");
   EXPECT_TRUE(store_->known_queues(1)->journals.empty());
   const Survey all = survey({"queue:python", "queue:v"});
   ASSERT_EQ(all.queues.size(), 2U);

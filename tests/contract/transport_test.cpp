@@ -160,9 +160,9 @@ class MyceliumWire final : public Wire {
   std::string nowhere() override { return std::string(63, '0') + "7"; }
   bool restart(const std::function<void()>& meanwhile) override {
     if (!mesh_) return false;
-    mesh_->tell(0, "stop");
+    mesh_->control(0, "stop");
     meanwhile();
-    mesh_->tell(0, "start");
+    mesh_->control(0, "start");
     return true;
   }
 
@@ -191,7 +191,7 @@ class TransportSuite : public ::testing::TestWithParam<Kind> {
   Result<json> ask(Transport& by, const json& parameters, std::uint32_t timeout_ms = kLong) {
     return by.exchange(wire_->address(), rpc_request("m", parameters), timeout_ms).and_then(read_rpc_answer);
   }
-  Code code_of(const Result<json>& result) { return result ? Code::conflict : result.error().code; }
+  Code error_code_name(const Result<json>& result) { return result ? Code::conflict : result.error().code; }
 
   Other other_;
   std::unique_ptr<Wire> wire_ = GetParam().make(other_);
@@ -240,7 +240,7 @@ TEST_P(AnyTransport, CarriesMessagesUpToTheLimit) {
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(*answer, largest);
   const auto refused = ask(request_of(kMaxRequestBytes + 1));
-  ASSERT_EQ(code_of(refused), Code::too_large);
+  ASSERT_EQ(error_code_name(refused), Code::too_large);
   EXPECT_NE(refused.error().message.find("1048576"), std::string::npos) << refused.error().message;
   EXPECT_EQ(other_.seen().size(), 1U);
 }
@@ -256,9 +256,9 @@ TEST_P(AnyTransport, AnswersHaveTheSameLimit) {
   const auto answer = ask({});
   ASSERT_TRUE(answer) << answer.error().message;
   bytes = kMaxRequestBytes + 1;
-  EXPECT_EQ(code_of(ask({})), Code::too_large);
+  EXPECT_EQ(error_code_name(ask({})), Code::too_large);
   bytes = kMaxRequestBytes * 2;
-  EXPECT_EQ(code_of(ask({})), Code::too_large);
+  EXPECT_EQ(error_code_name(ask({})), Code::too_large);
 }
 
 TEST_P(AnyTransport, ConcurrentRequestsGetTheirOwnAnswers) {
@@ -285,7 +285,7 @@ TEST_P(AnyTransport, RetransmissionArrivesAgain) {
 TEST_P(AnyTransport, GarbageIsNoResult) {
   for (const char* garbage : {"", "nonsense", "[1]", "17", "{\"id\":1}", "{\"result\"", "\xff\xfe"}) {
     other_.answers([garbage](std::string_view) { return std::string(garbage); });
-    ASSERT_EQ(code_of(ask({})), Code::internal) << garbage;
+    ASSERT_EQ(error_code_name(ask({})), Code::internal) << garbage;
   }
   other_.answers(echo);
   EXPECT_TRUE(ask({}));
@@ -301,12 +301,12 @@ TEST_P(RemoteTransport, RejectsAnAddressOfAnotherKind) {
 }
 
 TEST_P(RemoteTransport, MissingPeerIsUnavailableInTime) {
-  const auto begun = std::chrono::steady_clock::now();
+  const auto start_time = std::chrono::steady_clock::now();
   const auto answer = transport_->exchange(wire_->nowhere(), rpc_request("m", {}), kShort);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Code::unavailable) << answer.error().message;
   EXPECT_NE(answer.error().message.find(wire_->nowhere()), std::string::npos) << answer.error().message;
-  EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(30)) << "of 300 that a node tries";
+  EXPECT_LT(std::chrono::steady_clock::now() - start_time, std::chrono::seconds(30)) << "of 300 that a node tries";
   EXPECT_TRUE(ask({})) << "others are reached";
 }
 
@@ -319,7 +319,7 @@ TEST_P(RemoteTransport, LateAnswerIsNotMatchedToTheNextRequest) {
     changed.wait(lock, [&] { return go; });
     return echo(request);
   });
-  EXPECT_EQ(code_of(ask({{"n", 1}}, kShort)), Code::unavailable);
+  EXPECT_EQ(error_code_name(ask({{"n", 1}}, kShort)), Code::unavailable);
   ASSERT_TRUE(eventually([this] { return !other_.seen().empty(); })) << "it had arrived";
   {
     std::lock_guard lock(mutex);
@@ -334,7 +334,7 @@ TEST_P(RemoteTransport, LateAnswerIsNotMatchedToTheNextRequest) {
 
 TEST_P(RemoteTransport, ResumesAfterACarrierRestart) {
   ASSERT_TRUE(ask({}));
-  const bool done = wire_->restart([this] { EXPECT_EQ(code_of(ask({}, kShort)), Code::unavailable); });
+  const bool done = wire_->restart([this] { EXPECT_EQ(error_code_name(ask({}, kShort)), Code::unavailable); });
   if (!done) GTEST_SKIP() << "MYCELIUM_URL names a real node, which a test does not restart";
   EXPECT_TRUE(eventually([this] { return ask({}).has_value(); }));
 }
@@ -385,12 +385,12 @@ TEST_F(Mycelium, BothNodeApisAreSupported) {
     const auto answer = ask(*each, {{"n", 1}});
     EXPECT_TRUE(answer) << answer.error().message;
   }
-  mesh_.tell(1, "offline");
+  mesh_.control(1, "offline");
   EXPECT_FALSE(ask(by_rpc, {}, kShort));
   std::string why;  // the error of an unresponsive node can be reported first
   EXPECT_TRUE(eventually([&] {
-    const auto held = ask(by_rpc, {}, kShort);
-    why = held ? "it is answered" : held.error().message;
+    const auto blocked_reply = ask(by_rpc, {}, kShort);
+    why = blocked_reply ? "it is answered" : blocked_reply.error().message;
     return why.find("earlier request") != std::string::npos;
   })) << why;
 }
@@ -431,7 +431,7 @@ TEST_F(Mycelium, AnswersOfOthersAreIgnoredAndCounted) {
 
 TEST_F(Mycelium, NothingIsQueuedForAnUnreachablePeer) {
   listen();
-  mesh_.tell(1, "offline");
+  mesh_.control(1, "offline");
   for (int i = 0; i < 3; ++i) {
     const auto answer = ask(transport_, {{"n", i}}, kShort);
     ASSERT_FALSE(answer);
@@ -439,7 +439,7 @@ TEST_F(Mycelium, NothingIsQueuedForAnUnreachablePeer) {
   }
   EXPECT_EQ(mesh_.counts(0).pushed, 1U);
   EXPECT_TRUE(other_.seen().empty());
-  mesh_.tell(1, "online");
+  mesh_.control(1, "online");
   const auto answer = ask(transport_, {{"n", 7}});
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(*answer, json({{"n", 7}}));
@@ -449,7 +449,7 @@ TEST_F(Mycelium, NothingIsQueuedForAnUnreachablePeer) {
 TEST_F(Mycelium, RequestIsResentAfterTheNodeGaveUp) {
   MyceliumMesh mesh(2, 1);
   MyceliumTransport transport(mesh[0].rest);
-  mesh.tell(1, "offline");
+  mesh.control(1, "offline");
   EXPECT_FALSE(transport.exchange(mesh[1].key, rpc_request("m", {}), 300));
   EXPECT_FALSE(transport.exchange(mesh[1].key, rpc_request("m", {}), kShort * 4));
   EXPECT_EQ(mesh.counts(0).pushed, 2U);
@@ -457,12 +457,12 @@ TEST_F(Mycelium, RequestIsResentAfterTheNodeGaveUp) {
 
 TEST_F(Mycelium, LostRequestAndLostAnswerAreHarmless) {
   listen();
-  mesh_.tell(1, "lose");
+  mesh_.control(1, "lose");
   const auto lost = ask(transport_, {{"n", 1}}, kShort);
   ASSERT_FALSE(lost);
   EXPECT_EQ(lost.error().code, Code::unavailable);
   EXPECT_TRUE(other_.seen().empty());
-  mesh_.tell(0, "lose");
+  mesh_.control(0, "lose");
   EXPECT_FALSE(ask(transport_, {{"n", 1}}, kShort * 2));
   ASSERT_TRUE(eventually([this] { return other_.seen().size() == 1; }));
   EXPECT_TRUE(ask(transport_, {{"n", 1}}));
@@ -471,7 +471,7 @@ TEST_F(Mycelium, LostRequestAndLostAnswerAreHarmless) {
 
 TEST_F(Mycelium, DuplicateRequestIsAnsweredTwiceAndCountsOnce) {
   listen();
-  mesh_.tell(1, "double");
+  mesh_.control(1, "double");
   EXPECT_TRUE(ask(transport_, {{"n", 1}}));
   ASSERT_TRUE(eventually([this] { return listener_->answered() == 2; }));
   ASSERT_TRUE(eventually([this] { return mesh_.counts(0).inbox == 1; }));
@@ -481,13 +481,13 @@ TEST_F(Mycelium, DuplicateRequestIsAnsweredTwiceAndCountsOnce) {
 
 TEST_F(Mycelium, RequestIsResentToANodeThatForgotIt) {
   listen();
-  mesh_.tell(1, "offline");
+  mesh_.control(1, "offline");
   Result<json> answer = json();
   std::thread asks([&] { answer = ask(transport_, {{"n", 1}}); });
   EXPECT_TRUE(eventually([this] { return mesh_.counts(0).pushed == 1; }));
-  mesh_.tell(0, "stop");
-  mesh_.tell(0, "start");
-  mesh_.tell(1, "online");
+  mesh_.control(0, "stop");
+  mesh_.control(0, "start");
+  mesh_.control(1, "online");
   asks.join();
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(other_.seen().size(), 1U);
@@ -524,11 +524,11 @@ TEST_F(Mycelium, ListenerNeverAnswersAnAnswer) {
 TEST_F(Mycelium, ListenerReportsOutageAndRecoveryOnce) {
   ::testing::internal::CaptureStderr();
   init_log(LogLevel::info, LogFormat::json);
-  mesh_.tell(1, "stop");
+  mesh_.control(1, "stop");
   listen();
   std::this_thread::sleep_for(std::chrono::milliseconds(2500));  // three polls
   EXPECT_FALSE(listener_->connected());
-  mesh_.tell(1, "start");
+  mesh_.control(1, "start");
   EXPECT_TRUE(eventually([this] { return listener_->connected(); }));
   EXPECT_TRUE(ask(transport_, {}));
   listener_.reset();
@@ -566,8 +566,8 @@ TEST_F(Mycelium, FakeNodesHaveTheQuirksOfRealNodes) {
   EXPECT_EQ(get(1, "/messages?topic=dG9w"), 204) << "a filter takes the whole topic";
   EXPECT_EQ(get(1, "/messages?peek=true&topic=dG9waWM%3D"), 200);
   EXPECT_EQ(get(1, "/messages?peek=true&topic=dG9waWM%3D"), 200) << "peek removes nothing";
-  mesh_.tell(1, "stop");
-  mesh_.tell(1, "start");
+  mesh_.control(1, "stop");
+  mesh_.control(1, "start");
   EXPECT_EQ(mesh_.counts(1).inbox, 0U) << "the inbox is memory";
   const auto sent = here.push({mesh_[1].key, {}}, "topic", "x", kLong);
   ASSERT_TRUE(sent);
@@ -646,7 +646,7 @@ TEST_F(Mycelium, RepliesOfAnyLengthArrive) {
 TEST_F(Mycelium, StuckRequestDoesNotBlockOthers) {
   listen();
   for (int i = 0; i < 3; ++i) {
-    mesh_.tell(1, "stick");
+    mesh_.control(1, "stick");
     const auto stuck = ask(transport_, {{"stuck", i}}, kShort * 5);
     ASSERT_FALSE(stuck);
     EXPECT_EQ(stuck.error().code, Code::unavailable);
@@ -656,7 +656,7 @@ TEST_F(Mycelium, StuckRequestDoesNotBlockOthers) {
     EXPECT_EQ(*answer, json({{"n", i}}));
   }
   EXPECT_EQ(mesh_.counts(0).sending, 3U);
-  mesh_.tell(1, "stick");
+  mesh_.control(1, "stick");
   EXPECT_FALSE(ask(transport_, {{"stuck", 3}}, kShort * 5));
   const auto answer = ask(transport_, {{"n", 3}}, kShort * 5);
   ASSERT_FALSE(answer) << "four are stuck, and the node keeps each of them for 300 s";
@@ -672,12 +672,12 @@ TEST_F(Mycelium, BusyPeerDoesNotBlockOthers) {
   });
   for (int i = 0; i < kFlood; ++i) mesh_.forge(1, 2, std::string(kSupervisorTopic), rpc_request("m", {{"flood", i}}));
   listen();
-  const auto begun = std::chrono::steady_clock::now();
+  const auto start_time = std::chrono::steady_clock::now();
   for (int i = 0; i < 3; ++i) {
     const auto answer = ask(transport_, {{"n", i}});
     ASSERT_TRUE(answer) << answer.error().message;
   }
-  const auto took = std::chrono::steady_clock::now() - begun;
+  const auto took = std::chrono::steady_clock::now() - start_time;
   EXPECT_LT(took, std::chrono::milliseconds(kFlood * kEachMs * 3 / 4)) << "one alone would stand behind all of them";
   EXPECT_GT(listener_->dropped(), 0U) << "and nothing is kept without a limit";
   std::size_t flood = 0;
@@ -686,29 +686,29 @@ TEST_F(Mycelium, BusyPeerDoesNotBlockOthers) {
 }
 
 TEST(MyceliumFairness, EachPeerIsServedInTurnWithItsShare) {
-  MyceliumFairQueue turns({.of_peer = 3, .bytes_of_peer = 10000, .bytes = 20000});
+  MyceliumFairQueue turns({.max_peer_messages = 3, .max_peer_bytes = 10000, .max_bytes = 20000});
   const auto message = [](const std::string& from, const std::string& id, std::size_t bytes = 1) {
     return MyceliumMessage{id, {from, {}}, {}, std::string(bytes, 'x')};
   };
   const auto next = [&] {
-    const auto found = turns.next();
+    const auto found = turns.pop();
     return found ? found->id : "none";
   };
-  for (const char* id : {"a1", "a2", "a3"}) EXPECT_TRUE(turns.put(message("a", id)));
-  EXPECT_FALSE(turns.put(message("a", "a4"))) << "too many";
-  EXPECT_TRUE(turns.put(message("b", "b1")));
-  EXPECT_TRUE(turns.put(message("c", "c1")));
+  for (const char* id : {"a1", "a2", "a3"}) EXPECT_TRUE(turns.enqueue(message("a", id)));
+  EXPECT_FALSE(turns.enqueue(message("a", "a4"))) << "too many";
+  EXPECT_TRUE(turns.enqueue(message("b", "b1")));
+  EXPECT_TRUE(turns.enqueue(message("c", "c1")));
   EXPECT_EQ(next(), "a1");
   EXPECT_EQ(next(), "b1");
-  EXPECT_TRUE(turns.put(message("b", "b2")));
+  EXPECT_TRUE(turns.enqueue(message("b", "b2")));
   EXPECT_EQ(next(), "c1");
   EXPECT_EQ(next(), "a2");
   EXPECT_EQ(next(), "b2");
   EXPECT_EQ(next(), "a3");
   EXPECT_EQ(next(), "none");
-  EXPECT_TRUE(turns.put(message("a", "large", 15000))) << "one is taken whatever its size";
-  EXPECT_FALSE(turns.put(message("a", "a5"))) << "and no more beside it";
-  EXPECT_FALSE(turns.put(message("b", "b3", 9000))) << "who has most makes room, and that is told";
+  EXPECT_TRUE(turns.enqueue(message("a", "large", 15000))) << "one is taken whatever its size";
+  EXPECT_FALSE(turns.enqueue(message("a", "a5"))) << "and no more beside it";
+  EXPECT_FALSE(turns.enqueue(message("b", "b3", 9000))) << "who has most makes room, and that is told";
   EXPECT_EQ(next(), "b3");
   EXPECT_EQ(next(), "none");
 }
@@ -729,17 +729,17 @@ TEST_F(Mycelium, TransportsAreChosenByAddress) {
                                                     {mesh_[1].key, "mycelium"},
                                                     {"mycelium://" + mesh_[1].ip, "mycelium"}};
   for (const auto& [address, name] : kinds) {
-    const auto found = all.of(address);
+    const auto found = all.select(address);
     ASSERT_TRUE(found) << address;
     EXPECT_EQ((*found)->name(), name);
   }
-  const auto none = all.of("ftp://there");
+  const auto none = all.select("ftp://there");
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::invalid);
   for (const char* part : {"ftp://there", "http://HOST:PORT", "400::/7"})
     EXPECT_NE(none.error().message.find(part), std::string::npos) << none.error().message;
   Transports without([](std::string_view) { return ""; }, networks, "");
-  const auto no_node = without.of(mesh_[1].key);
+  const auto no_node = without.select(mesh_[1].key);
   ASSERT_FALSE(no_node);
   EXPECT_EQ(no_node.error().code, Code::unsupported);
   EXPECT_NE(no_node.error().message.find("mycelium.url"), std::string::npos);

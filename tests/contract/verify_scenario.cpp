@@ -3,10 +3,10 @@
 namespace mycojobs {
 namespace {
 
-std::string joined(const Reply& reply) {
+std::string to_text(const Reply& reply) {
   if (reply.size() == 0) return std::string(reply.text());
   std::string out = "[";
-  for (std::size_t i = 0; i < reply.size(); ++i) out += joined(reply.at(i)) + ' ';
+  for (std::size_t i = 0; i < reply.size(); ++i) out += to_text(reply.at(i)) + ' ';
   return out + ']';
 }
 
@@ -32,16 +32,16 @@ void VerifyContract::claim_all() {
   }
 }
 
-void VerifyContract::play() {
-  const auto ask = [this](Id id, const std::function<void(Job&)>& change) { submit_with(id, change); };
+void VerifyContract::create_scenario() {
+  const auto submit_job = [this](Id id, const std::function<void(Job&)>& change) { submit_with(id, change); };
   for (const Id id : {2U, 3U, 14U, 18U, 20U}) submit(id);
-  ask(4, [](Job& j) { j.run_at_ms = 4102444800000; });
-  ask(5, [](Job& j) { j.dependends = {4}; });
-  ask(6, [](Job& j) { j.prerequisites = {"approval:legal"}; });
-  ask(7, [](Job& j) { j.concurrency_key = "db"; });
-  ask(8, [](Job& j) { j.concurrency_key = "db"; });
-  ask(9, [](Job& j) { j.retries = 1; });
-  ask(15, [](Job& j) { j.dependends = {14}; });
+  submit_job(4, [](Job& j) { j.run_at_ms = 4102444800000; });
+  submit_job(5, [](Job& j) { j.dependends = {4}; });
+  submit_job(6, [](Job& j) { j.prerequisites = {"approval:legal"}; });
+  submit_job(7, [](Job& j) { j.concurrency_key = "db"; });
+  submit_job(8, [](Job& j) { j.concurrency_key = "db"; });
+  submit_job(9, [](Job& j) { j.retries = 1; });
+  submit_job(15, [](Job& j) { j.dependends = {14}; });
   claim_all();
   ASSERT_EQ(outcome(end(claimed_[3].ref, finished())), "ok");
   ASSERT_EQ(outcome(end(claimed_[14].ref, failed())), "ok");
@@ -56,24 +56,24 @@ void VerifyContract::play() {
 
   submit(12);
   for (int i = 0; i < 3; ++i) {
-    const ClaimedJob got = claim_one(1);
-    await_end_of_lease(got);
+    const ClaimedJob claimed = claim_one(1);
+    wait_for_lease_expiry(claimed);
     ASSERT_TRUE(expire(key(12)));
   }
   ASSERT_TRUE(claim().empty());
   submit(10);
   const ClaimedJob expired = claim_one(1);
-  await_end_of_lease(expired);
+  wait_for_lease_expiry(expired);
   ASSERT_TRUE(expire(key(10)));
   submit(11);
-  const auto both = claim(2);
-  ASSERT_EQ(both.size(), 2U);
-  for (const ClaimedJob& each : both) ASSERT_EQ(outcome(report(Release{each.ref, "drain"})), "ok");
+  const auto released = claim(2);
+  ASSERT_EQ(released.size(), 2U);
+  for (const ClaimedJob& each : released) ASSERT_EQ(outcome(report(Release{each.ref, "drain"})), "ok");
 
   submit(13);
   ASSERT_TRUE(store_->cancel(1, key(13)).has_value());
   submit(1);
-  ask(16, [](Job& j) { j.priority = 5; });
+  submit_job(16, [](Job& j) { j.priority = 5; });
   ASSERT_TRUE(store_
                   ->save(1, key(17),
                          {{"id", "17"},
@@ -83,7 +83,7 @@ void VerifyContract::play() {
                           {"script_type", "python"},
                           {"status", "dispatched"}})
                   .has_value());
-  bench_->push(1, "queue:python", key(17));
+  backend_->push(1, "queue:python", key(17));
   ASSERT_TRUE(store_->save(1, "message:9:1", {{"id", "1"}, {"caller_id", "9"}}).has_value());
   ASSERT_TRUE(store_->accept_message(1, {"mj:topic:runner20", "message:9:1", {{job(19), "queue:python"}}}).has_value());
 }
@@ -99,19 +99,19 @@ void VerifyContract::add_fact(Id id, const std::vector<std::string>& words, bool
   std::vector<std::string> command{
       "XADD", "mj:journal:queue:python", revision + "-0", "f", words.at(0), "j", key(id), "at", "5"};
   command.insert(command.end(), words.begin() + 1, words.end());
-  plain(command);
-  if (listed) set_claim(id, "revs", std::string(plain({"HGET", claim_key(id), "revs"}).text()) + ' ' + revision);
+  run_command(command);
+  if (listed) set_claim(id, "revs", std::string(run_command({"HGET", claim_key(id), "revs"}).text()) + ' ' + revision);
 }
 
-VerifyReport VerifyContract::verified() {
+VerifyReport VerifyContract::run_verify() {
   auto report = verify(*store_, 1, {});
   EXPECT_TRUE(report.has_value()) << report.error().message;
   return report.value_or(VerifyReport{});
 }
 
-std::set<std::string> VerifyContract::rules() {
+std::set<std::string> VerifyContract::violated_rules() {
   std::set<std::string> found;
-  const auto report = verified();
+  const auto report = run_verify();
   for (const Finding& each : report.findings) {
     found.insert(each.rule);
     EXPECT_FALSE(each.text.empty());
@@ -119,7 +119,7 @@ std::set<std::string> VerifyContract::rules() {
   return found;
 }
 
-std::vector<std::string> VerifyContract::differences(bool dry_run) {
+std::vector<std::string> VerifyContract::run_rebuild(bool dry_run) {
   auto report = rebuild(*store_, 1, dry_run, {});
   EXPECT_TRUE(report.has_value()) << report.error().message;
   return report.value_or(RebuildReport{}).differences;
@@ -130,46 +130,46 @@ std::map<std::string, std::string> VerifyContract::snapshot() {
   const auto keys = store_->keys(1, "", 100000);
   if (!keys) throw std::runtime_error(keys.error().message);
   for (const std::string& each : *keys) {
-    const std::string type(plain({"TYPE", each}).text());
-    std::string held;
-    if (type == "hash") held = joined(plain({"HGETALL", each}));
-    if (type == "list") held = joined(plain({"LRANGE", each, "0", "-1"}));
-    if (type == "string") held = joined(plain({"GET", each}));
-    if (type == "stream") held = joined(plain({"XRANGE", each, "-", "+"}));
-    if (type == "zset") held = joined(plain({"ZRANGE", each, "0", "-1", "WITHSCORES"}));
+    const std::string type(run_command({"TYPE", each}).text());
+    std::string content;
+    if (type == "hash") content = to_text(run_command({"HGETALL", each}));
+    if (type == "list") content = to_text(run_command({"LRANGE", each, "0", "-1"}));
+    if (type == "string") content = to_text(run_command({"GET", each}));
+    if (type == "stream") content = to_text(run_command({"XRANGE", each, "-", "+"}));
+    if (type == "zset") content = to_text(run_command({"ZRANGE", each, "0", "-1", "WITHSCORES"}));
     if (type == "set") {
-      const Reply members = plain({"SMEMBERS", each});
+      const Reply members = run_command({"SMEMBERS", each});
       std::set<std::string> sorted;
       for (std::size_t i = 0; i < members.size(); ++i) sorted.emplace(members.at(i).text());
-      for (const std::string& member : sorted) held += member + ' ';
+      for (const std::string& member : sorted) content += member + ' ';
     }
-    all[each] = type + ' ' + held;
+    all[each] = type + ' ' + content;
   }
   return all;
 }
 
 void VerifyContract::expect_found(const std::string& rule, bool repaired) {
-  std::set<std::string> before = rules();
+  std::set<std::string> before = violated_rules();
   if (rule.starts_with("claim-")) before.erase("kept-bytes");  // the claim contained the bytes counted for the job
   EXPECT_EQ(before, std::set<std::string>{rule});
-  const auto untouched = snapshot();
-  const auto foreseen = differences(true);
-  EXPECT_EQ(snapshot(), untouched) << "a dry run changes nothing";
-  const auto done = differences();
-  const auto left = verified();
+  const auto unchanged = snapshot();
+  const auto planned_repairs = run_rebuild(true);
+  EXPECT_EQ(snapshot(), unchanged) << "a dry run changes nothing";
+  const auto repairs = run_rebuild();
+  const auto remaining = run_verify();
   std::set<std::string> after;
-  for (const Finding& each : left.findings) {
+  for (const Finding& each : remaining.findings) {
     after.insert(each.rule);
     if (repaired) ADD_FAILURE() << each.rule << ": " << each.text;
   }
   EXPECT_EQ(after, repaired ? std::set<std::string>{} : before);
   const auto once = snapshot();
-  const auto again = differences();
+  const auto again = run_rebuild();
   if (repaired) {
     EXPECT_THAT(again, testing::IsEmpty()) << "a second rebuild finds nothing to do";
   }
   EXPECT_EQ(snapshot(), once) << "and changes nothing";
-  EXPECT_EQ(foreseen.empty(), done.empty()) << "a dry run foresees what is done";
+  EXPECT_EQ(planned_repairs.empty(), repairs.empty()) << "a dry run foresees what is done";
 }
 
 }  // namespace mycojobs

@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 
 #include "base/parse.h"
-#include "bench.h"
 #include "model/codec.h"
 #include "store/workflow_store.h"
+#include "store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -18,14 +18,14 @@ class DeploymentStore : public StoreContract {
   static constexpr const char* kWorld = "acme/order@1";
   void SetUp() override {
     StoreContract::SetUp();
-    deployments_ = bench_->stores().open_workflows().value();
+    deployments_ = backend_->stores().open_workflows().value();
     ASSERT_TRUE(deployments_->put_manifest(1, kWorld, "h1", "text"));
   }
   static DeploymentCommit commit(std::uint64_t base, std::vector<std::string> facts) {
     DeploymentCommit wanted;
     wanted.context = 1;
     wanted.deployment = kWorld;
-    wanted.base = base;
+    wanted.base_height = base;
     wanted.facts = std::move(facts);
     return wanted;
   }
@@ -34,8 +34,8 @@ class DeploymentStore : public StoreContract {
     EXPECT_TRUE(found) << found.error().message;
     return found.value_or(DeploymentReadResult());
   }
-  std::vector<InboxEntry> mail() { return deployments_->mail(1, kWorld, 100).value(); }
-  std::vector<std::string> due() { return deployments_->due(1, 10).value().first; }
+  std::vector<InboxEntry> mail() { return deployments_->read_inbox(1, kWorld, 100).value(); }
+  std::vector<std::string> due() { return deployments_->due_deployments(1, 10).value().first; }
   Result<PostResult> post(const std::string& value, const PostRules& rules = {}) {
     return deployments_->post(1, kWorld, "event", {{"schema", "acme/Placed@1"}, {"value", value}}, rules);
   }
@@ -65,7 +65,7 @@ TEST_P(DeploymentStore, OutdatedCommitChangesNothing) {
   ASSERT_TRUE(deployments_->commit(commit(0, {"a"})));
   DeploymentCommit late = commit(0, {"x"});
   late.blobs = {{"hash", "bytes"}};
-  late.done = {mail().at(0).id};
+  late.processed_entries = {mail().at(0).id};
   late.snapshot = "s";
   late.manifest = "h1";
   const auto done = deployments_->commit(late);
@@ -87,13 +87,13 @@ TEST_P(DeploymentStore, CommitRemovesTheInboxEntriesItConsumed) {
   EXPECT_EQ(field_of(waiting[0].fields, "value"), "1");
   EXPECT_THAT(due(), ElementsAre(kWorld));
   DeploymentCommit wanted = commit(0, {"a"});
-  wanted.done = {waiting[0].id};
+  wanted.processed_entries = {waiting[0].id};
   ASSERT_TRUE(deployments_->commit(wanted));
   ASSERT_EQ(mail().size(), 1U);
   EXPECT_EQ(mail()[0].id, waiting[1].id);
   EXPECT_THAT(due(), ElementsAre(kWorld)) << "there is more";
   wanted = commit(1, {"b"});
-  wanted.done = {waiting[1].id};
+  wanted.processed_entries = {waiting[1].id};
   ASSERT_TRUE(deployments_->commit(wanted));
   EXPECT_THAT(due(), IsEmpty());
 }
@@ -103,28 +103,28 @@ TEST_P(DeploymentStore, InboxIsReadByBytesButAtLeastOneEntry) {
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(post(large));
   ASSERT_TRUE(post("the last"));
   const auto read = [&](std::uint32_t max, std::uint64_t bytes) {
-    return deployments_->mail(1, kWorld, max, bytes).value();
+    return deployments_->read_inbox(1, kWorld, max, bytes).value();
   };
   EXPECT_EQ(read(100, 9U << 20).size(), 3U);
   EXPECT_EQ(read(2, 9U << 20).size(), 2U);
   ASSERT_EQ(read(100, 1).size(), 1U);
   EXPECT_EQ(field_of(read(100, 1)[0].fields, "value"), large);
-  const auto usual = deployments_->mail(1, kWorld, 100).value();
+  const auto usual = deployments_->read_inbox(1, kWorld, 100).value();
   EXPECT_EQ(usual.size(), 4U) << "without a bound of its own there is one";
   const auto all = read(100, 1U << 30);
   ASSERT_EQ(all.size(), 6U);
   EXPECT_EQ(field_of(all[5].fields, "value"), "the last");
   EXPECT_EQ(all[5].kind, "event");
-  const auto rest = deployments_->mail(1, kWorld, 100, 1U << 30, all[3].id).value();
+  const auto rest = deployments_->read_inbox(1, kWorld, 100, 1U << 30, all[3].id).value();
   ASSERT_EQ(rest.size(), 2U) << "what comes after one of them";
   EXPECT_EQ(rest[0].id, all[4].id);
-  EXPECT_THAT(deployments_->mail(1, kWorld, 100, 1U << 30, all[5].id).value(), IsEmpty());
+  EXPECT_THAT(deployments_->read_inbox(1, kWorld, 100, 1U << 30, all[5].id).value(), IsEmpty());
 }
 
 TEST_P(DeploymentStore, InboxIsMeasuredAgainAtItsLimit) {
   const std::string head = std::string("mj:world-head:") + kWorld;
   ASSERT_TRUE(post("1"));
-  bench_->plain(1, {"HSET", head, "in_bytes", "268435456", "measured_ms", "1"});
+  backend_->run_command(1, {"HSET", head, "in_bytes", "268435456", "measured_ms", "1"});
   ASSERT_TRUE(post("2")) << "entries have left since";
   std::uint64_t bytes = 0;
   ASSERT_TRUE(parse_u64(field(head, "in_bytes"), bytes));
@@ -143,8 +143,8 @@ TEST_P(DeploymentStore, InboxEntriesNameTheirInstance) {
 }
 
 TEST_P(DeploymentStore, InboxOfAnotherTypeIsNamed) {
-  bench_->plain(1, {"SET", "mj:world-in:acme/order@1", "text"});
-  const auto found = deployments_->mail(1, kWorld, 1);
+  backend_->run_command(1, {"SET", "mj:world-in:acme/order@1", "text"});
+  const auto found = deployments_->read_inbox(1, kWorld, 1);
   ASSERT_FALSE(found);
   EXPECT_EQ(outcome(found), "invalid");
   EXPECT_THAT(found.error().message, HasSubstr("mj:world-in:acme/order@1"));
@@ -156,7 +156,7 @@ TEST_P(DeploymentStore, DeploymentIsDueAtItsTime) {
   wanted.due_ms = now + 60000;
   ASSERT_TRUE(deployments_->commit(wanted));
   EXPECT_THAT(due(), IsEmpty());
-  const auto next = deployments_->due(1, 10).value().second;
+  const auto next = deployments_->due_deployments(1, 10).value().second;
   EXPECT_GT(next, 0U);
   EXPECT_LE(next, 60000U);
   wanted = commit(1, {});
@@ -178,7 +178,7 @@ TEST_P(DeploymentStore, EventCheckedByAnotherManifestIsRejected) {
 TEST_P(DeploymentStore, FullInstanceReceivesNothingUntilACommit) {
   const PostTarget seven{"acme/order@1 07", "acme/order@1[7]"}, eight{"acme/order@1 08", "acme/order@1[8]"};
   DeploymentCommit full = commit(0, {"a"});
-  full.full = std::vector<std::string>{seven.instance};
+  full.full_instances = std::vector<std::string>{seven.instance};
   ASSERT_TRUE(deployments_->commit(full));
   const auto refused = post("1", {"", {eight, seven}});
   EXPECT_EQ(outcome(refused), "too_large");
@@ -189,7 +189,7 @@ TEST_P(DeploymentStore, FullInstanceReceivesNothingUntilACommit) {
   ASSERT_TRUE(deployments_->commit(commit(1, {"b"})));
   EXPECT_EQ(outcome(post("1", {"", {seven}})), "too_large") << "a commit that says nothing of it changes nothing";
   DeploymentCommit done = commit(2, {});
-  done.full.emplace();
+  done.full_instances.emplace();
   ASSERT_TRUE(deployments_->commit(done));
   EXPECT_TRUE(post("1", {"", {seven}}));
 }
@@ -201,7 +201,7 @@ TEST_P(DeploymentStore, EventWithTheSameKeyIsPostedOnce) {
   EXPECT_FALSE(first->repeated);
   EXPECT_EQ(first->id, mail().at(0).id);
   DeploymentCommit taken = commit(0, {"a"});
-  taken.done = {first->id};
+  taken.processed_entries = {first->id};
   taken.manifest = "h1";
   ASSERT_TRUE(deployments_->commit(taken));
   const auto again = post("1", {"h0", {}, "12 tuesday", "aa"});
@@ -218,13 +218,13 @@ TEST_P(DeploymentStore, EventWithTheSameKeyIsPostedOnce) {
 
 TEST_P(DeploymentStore, KeysExpireByAgeAndNumber) {
   const std::string keys = "mj:world-keys:" + std::string(kWorld), ages = "mj:world-key-ages:" + std::string(kWorld);
-  const auto kept = [&] { return bench_->plain(1, {"HLEN", keys}).number(); };
+  const auto count_keys = [&] { return backend_->run_command(1, {"HLEN", keys}).number(); };
   ASSERT_TRUE(post("1", {"", {}, "12 old", "aa"}));
   ASSERT_TRUE(post("1", {"", {}, "12 new", "aa"}));
-  EXPECT_EQ(kept(), 2U);
-  bench_->plain(1, {"ZADD", ages, "1", "12 old"});
+  EXPECT_EQ(count_keys(), 2U);
+  backend_->run_command(1, {"ZADD", ages, "1", "12 old"});
   ASSERT_TRUE(post("1", {"", {}, "12 next", "aa"}));
-  EXPECT_EQ(kept(), 2U);
+  EXPECT_EQ(count_keys(), 2U);
   EXPECT_FALSE(post("1", {"", {}, "12 old", "aa"})->repeated) << "it is forgotten";
   EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
 
@@ -235,31 +235,31 @@ TEST_P(DeploymentStore, KeysExpireByAgeAndNumber) {
       zadd.insert(zadd.end(), {before, "12 many" + std::to_string(j)});
       hset.insert(hset.end(), {"12 many" + std::to_string(j), "1-1 aa"});
     }
-    bench_->plain(1, zadd);
-    bench_->plain(1, hset);
+    backend_->run_command(1, zadd);
+    backend_->run_command(1, hset);
   }
   ASSERT_TRUE(post("1", {"", {}, "12 last", "aa"}));
-  EXPECT_EQ(kept(), kMaxDeploymentKeys) << "the newest ones";
+  EXPECT_EQ(count_keys(), kMaxDeploymentKeys) << "the newest ones";
   EXPECT_TRUE(post("1", {"", {}, "12 new", "aa"})->repeated);
 }
 
 TEST_P(DeploymentStore, ExclusiveCommitWaitsForAnEmptyInbox) {
   ASSERT_TRUE(post("1"));
   DeploymentCommit wanted = commit(0, {"a"});
-  wanted.alone = true;
+  wanted.requires_empty_inbox = true;
   const auto busy = deployments_->commit(wanted);
   EXPECT_EQ(outcome(busy), "conflict");
   EXPECT_THAT(busy.error().message, HasSubstr("1 event"));
   EXPECT_EQ(read().height, 0U);
   DeploymentCommit taken = commit(0, {});
-  taken.done = {mail().at(0).id};
+  taken.processed_entries = {mail().at(0).id};
   ASSERT_TRUE(deployments_->commit(taken));
   EXPECT_TRUE(deployments_->commit(wanted));
 }
 
 TEST_P(DeploymentStore, MissingDeploymentReceivesNoEvents) {
   EXPECT_EQ(outcome(deployments_->post(1, "acme/none@1", "event", {{"value", "1"}})), "not_found");
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
   EXPECT_THAT(deployments_->list_deployments(1).value(), ElementsAre(kWorld));
 }
 
@@ -274,65 +274,66 @@ TEST_P(DeploymentStore, InspectionReportsHeightAndRepairIsOneStep) {
   DeploymentCommit first = commit(0, {"a"});
   first.manifest = "h1";
   first.snapshot = "s";
-  first.full = std::vector<std::string>{"acme/order@1 08", "acme/order@1 07"};
+  first.full_instances = std::vector<std::string>{"acme/order@1 08", "acme/order@1 07"};
   ASSERT_TRUE(deployments_->commit(first));
-  DeploymentStoreState places = deployments_->places(1, kWorld).value();
+  DeploymentStoreState places = deployments_->read_state(1, kWorld).value();
   EXPECT_EQ(places.height, 1U);
   EXPECT_EQ(places.snapshot_height, 1U);
   EXPECT_EQ(places.snapshot, "s");
   EXPECT_EQ(places.manifest, "h1");
-  EXPECT_TRUE(places.listed);
+  EXPECT_TRUE(places.is_listed);
   EXPECT_EQ(places.due_ms, 0U);
-  EXPECT_EQ(places.mail, 0U);
-  EXPECT_THAT(places.full, ElementsAre("acme/order@1 07", "acme/order@1 08"));
+  EXPECT_EQ(places.inbox_entries, 0U);
+  EXPECT_THAT(places.full_instances, ElementsAre("acme/order@1 07", "acme/order@1 08"));
 
   using Kind = DeploymentFix::Kind;
   submit(1);
-  const std::vector<DeploymentFix> all{{Kind::list},
-                                       {Kind::due},
-                                       {Kind::head, "h2", ""},
-                                       {Kind::snapshot},
-                                       {Kind::open, "acme/order@1 07", ""},
-                                       {Kind::notice, "job", "job:12:9"},
-                                       {Kind::mark, "", "job:12:1"},
-                                       {Kind::mark, "", "job:12:2"}};
-  bench_->plain(1, {"SREM", "mj:worlds", kWorld});
+  const std::vector<DeploymentFix> all{{Kind::add_to_list},
+                                       {Kind::make_due},
+                                       {Kind::set_manifest, "h2", ""},
+                                       {Kind::clear_snapshot},
+                                       {Kind::clear_full, "acme/order@1 07", ""},
+                                       {Kind::add_end_notice, "job", "job:12:9"},
+                                       {Kind::watch_effect, "", "job:12:1"},
+                                       {Kind::watch_effect, "", "job:12:2"}};
+  backend_->run_command(1, {"SREM", "mj:worlds", kWorld});
   EXPECT_FALSE(deployments_->repair(1, kWorld, 2, all).value()) << "it has moved";
-  EXPECT_FALSE(deployments_->places(1, kWorld)->listed);
+  EXPECT_FALSE(deployments_->read_state(1, kWorld)->is_listed);
   EXPECT_TRUE(deployments_->repair(1, kWorld, 1, all).value());
-  places = deployments_->places(1, kWorld).value();
-  EXPECT_TRUE(places.listed);
+  places = deployments_->read_state(1, kWorld).value();
+  EXPECT_TRUE(places.is_listed);
   EXPECT_GT(places.due_ms, 0U);
   EXPECT_LE(places.due_ms, places.now_ms);
   EXPECT_EQ(places.manifest, "h2");
   EXPECT_EQ(places.snapshot_height, 0U);
-  EXPECT_THAT(places.full, ElementsAre("acme/order@1 08"));
+  EXPECT_THAT(places.full_instances, ElementsAre("acme/order@1 08"));
   ASSERT_EQ(mail().size(), 1U);
   EXPECT_EQ(mail()[0].kind, "job");
   EXPECT_EQ(field_of(mail()[0].fields, "key"), "job:12:9");
   EXPECT_EQ(field("job:12:1", "effect_of"), "1 " + std::string(kWorld));
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "job:12:2"}).number(), 0U) << "nothing is made of a mark";
-  bench_->put_text(1, "mj:world-full:" + std::string(kWorld) + "x", "x");
-  EXPECT_EQ(outcome(deployments_->places(1, std::string(kWorld) + "x")), "invalid");
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "job:12:2"}).number(), 0U) << "nothing is made of a mark";
+  backend_->put_text(1, "mj:world-full:" + std::string(kWorld) + "x", "x");
+  EXPECT_EQ(outcome(deployments_->read_state(1, std::string(kWorld) + "x")), "invalid");
 }
 
 TEST_P(DeploymentStore, OverviewReportsWaitingWorkOfManyDeployments) {
   const ClaimedJob ended = claim_effect("1 acme/gone@1");
   ASSERT_EQ(outcome(end(ended.ref, finished())), "ok");
   const ClaimedJob running = claim_effect("1 acme/gone@1", 2);
-  bench_->plain(1, {"HSET", running.ref.job_key, "status", "finished"});
-  bench_->put_text(1, "job:1:999", "no record");
+  backend_->run_command(1, {"HSET", running.ref.job_key, "status", "finished"});
+  backend_->put_text(1, "job:1:999", "no record");
   ASSERT_TRUE(post("a"));
   const std::vector<std::string> effect_refs{running.ref.job_key, ended.ref.job_key, "job:1:999", "flow:77"};
-  const auto seen = deployments_->poll(1, {{kWorld, effect_refs}, {"acme/other@1", {}}}).value();
-  ASSERT_EQ(seen.size(), 2U);
-  EXPECT_EQ(seen[0].mail, 1U);
-  EXPECT_GT(seen[0].due_ms, 0U);
-  EXPECT_LE(seen[0].due_ms, seen[0].now_ms);
-  EXPECT_THAT(seen[0].ended, ElementsAre(ended.ref.job_key, "flow:77")) << "the other's record says what is not so";
-  EXPECT_EQ(seen[1].mail, 0U);
-  EXPECT_EQ(seen[1].due_ms, 0U);
-  EXPECT_THAT(seen[1].ended, IsEmpty());
+  const auto poll_result = deployments_->poll(1, {{kWorld, effect_refs}, {"acme/other@1", {}}}).value();
+  ASSERT_EQ(poll_result.size(), 2U);
+  EXPECT_EQ(poll_result[0].inbox_entries, 1U);
+  EXPECT_GT(poll_result[0].due_ms, 0U);
+  EXPECT_LE(poll_result[0].due_ms, poll_result[0].now_ms);
+  EXPECT_THAT(poll_result[0].ended_effects, ElementsAre(ended.ref.job_key, "flow:77"))
+      << "the other's record says what is not so";
+  EXPECT_EQ(poll_result[1].inbox_entries, 0U);
+  EXPECT_EQ(poll_result[1].due_ms, 0U);
+  EXPECT_THAT(poll_result[1].ended_effects, IsEmpty());
 }
 
 TEST_P(DeploymentStore, BlobsAreCollectedAtOneHeightOnly) {
@@ -366,12 +367,12 @@ TEST_P(DeploymentStore, MissingDeploymentBlocksNoJob) {
   const ClaimedJob claimed = claim_effect("1 acme/none@1");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:world-in:acme/none@1"}).number(), 0U);
 }
 
 TEST_P(DeploymentStore, InboxOfAnotherTypeIsAnAnomalyAndTheJobEnds) {
   const ClaimedJob claimed = claim_effect("1 " + std::string(kWorld));
-  bench_->put_text(1, "mj:world-in:" + std::string(kWorld), "x");
+  backend_->put_text(1, "mj:world-in:" + std::string(kWorld), "x");
   ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
   EXPECT_EQ(field("job:12:1", "status"), "finished");
   EXPECT_THAT(last_anomaly(), HasSubstr("acme/order@1 does not have the end of job:12:1, for which a workflow waits"));

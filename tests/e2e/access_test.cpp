@@ -19,8 +19,8 @@ class Access : public Operator {
  protected:
   // Prints the ACL, loads it, and stores the passwords.
   void SetUp() override {
-    const Finished printed = run(folder_, {program(), "context", "acl", "1", "--caller", "12", "--passwords",
-                                           "--state-dir", folder_ / "client"});
+    const ProcessResult printed = run(folder_, {program_path(), "context", "acl", "1", "--caller", "12", "--passwords",
+                                                "--state-dir", folder_ / "client"});
     ASSERT_EQ(printed.code, 0) << printed.err;
     ASSERT_EQ(redis_.cli(0, {}, printed.out), "OK\nOK\nOK\nOK\nOK");
     std::istringstream lines(printed.out);
@@ -43,8 +43,9 @@ class Access : public Operator {
     words.insert(words.begin(), {"--user", user.name, "--pass", user.password, "--no-auth-warning"});
     return redis_.cli(database, std::move(words));
   }
-  Finished mycojobs_as(const std::string& role, std::vector<std::string> words, const std::string& input = "") const {
-    words.insert(words.begin(), program());
+  ProcessResult mycojobs_as(const std::string& role, std::vector<std::string> words,
+                            const std::string& input = "") const {
+    words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--redis", url(role), "--state-dir", folder_ / "client"});
     return run(folder_, std::move(words), {}, input);
   }
@@ -59,13 +60,13 @@ class Access : public Operator {
     redis_.cli(0, {"ACL", "LOG", "RESET"});
   }
   Process agent_as_user() {
-    Process started(folder_, {program(), "agent", "--redis", url("agent"), "--runner", "20", "--slots", "2", "--lease",
-                              "2s", "--state-dir", folder_ / "agent"});
-    EXPECT_TRUE(is_up(redis_, 20)) << started.err();
+    Process started(folder_, {program_path(), "agent", "--redis", url("agent"), "--runner", "20", "--slots", "2",
+                              "--lease", "2s", "--state-dir", folder_ / "agent"});
+    EXPECT_TRUE(wait_until_registered(redis_, 20)) << started.err();
     return started;
   }
   Process coordinator_as_user() {
-    return Process(folder_, {program(), "coordinator", "--redis", url("coordinator"), "--coordinator-lease", "1s",
+    return Process(folder_, {program_path(), "coordinator", "--redis", url("coordinator"), "--coordinator-lease", "1s",
                              "--state-dir", folder_ / "coordinator"});
   }
   // Submits a job as docs/protocol.md describes it for any client.
@@ -75,7 +76,7 @@ class Access : public Operator {
                      "script_type", type, "timeout", "20", "status", "dispatched"});
     EXPECT_EQ(as("submitter", {"LPUSH", "queue:" + type, key}), "1");
   }
-  bool becomes(const std::string& key, const std::string& status) {
+  bool wait_for_value(const std::string& key, const std::string& status) {
     return eventually([&] { return as("submitter", {"HGET", key, "status"}) == status; });
   }
 
@@ -103,9 +104,9 @@ TEST_F(Access, EachProgramWorksAsTheUserOfItsRole) {
   ASSERT_EQ(mycojobs_as("operator", {"context", "create", "1", "--admin", "12", "--submitter", "13"}).code, 0);
 
   submit_as_submitter(1, "print('hello')");
-  EXPECT_TRUE(becomes("job:12:1", "finished")) << agent.err();
+  EXPECT_TRUE(wait_for_value("job:12:1", "finished")) << agent.err();
   submit_as_submitter(2, "raise SystemExit(3)");
-  EXPECT_TRUE(becomes("job:12:2", "error")) << agent.err();
+  EXPECT_TRUE(wait_for_value("job:12:2", "error")) << agent.err();
   submit_as_submitter(3, "local o = osis.put('note', {text = 'x'})\nreturn osis.list('note')", "osis");
   EXPECT_TRUE(eventually([&] { return as("submitter", {"HGET", "job:12:3", "ended_ms"}) != ""; })) << agent.err();
 
@@ -113,10 +114,10 @@ TEST_F(Access, EachProgramWorksAsTheUserOfItsRole) {
                    "message", "m", "topic", "runner20", "status", "dispatched", "job",
                    R"([{"id":9,"caller_id":12,"context_id":1,"script":"pass","script_type":"python"}])"});
   EXPECT_EQ(as("submitter", {"PUBLISH", "runner20", "message:12:101"}), "1");
-  EXPECT_TRUE(becomes("job:12:9", "finished")) << agent.err();
+  EXPECT_TRUE(wait_for_value("job:12:9", "finished")) << agent.err();
 
   const std::string file = folder_.write("flow.json", kFlow);
-  Finished flow = mycojobs_as("operator", {"flow", "start", file, "--follow", "--caller", "12"});
+  ProcessResult flow = mycojobs_as("operator", {"flow", "start", file, "--follow", "--caller", "12"});
   EXPECT_EQ(flow.code, 0) << flow.out << flow.err << coordinator.err();
   EXPECT_EQ(coordinator.err().find("NOPERM"), std::string::npos) << coordinator.err();
   EXPECT_EQ(agent.err().find("NOPERM"), std::string::npos) << agent.err();
@@ -135,18 +136,18 @@ TEST_F(Access, EachProgramWorksAsTheUserOfItsRole) {
                                          {"message", "list"},
                                          {"verify"}}) {
     for (const char* role : {"operator", "reader"}) {
-      const Finished done = mycojobs_as(role, words);
-      EXPECT_EQ(done.code, 0) << role << ' ' << words[0] << ' ' << words[1] << done.out << done.err;
+      const ProcessResult result = mycojobs_as(role, words);
+      EXPECT_EQ(result.code, 0) << role << ' ' << words[0] << ' ' << words[1] << result.out << result.err;
     }
   }
   const std::string script = folder_.write("script.py", "print('seen')");
-  const Finished seen = mycojobs_as("operator", {"run", script, "--caller", "12"});
+  const ProcessResult seen = mycojobs_as("operator", {"run", script, "--caller", "12"});
   EXPECT_EQ(seen.code, 0) << seen.err;
   EXPECT_NE((seen.out + seen.err).find("seen"), std::string::npos) << seen.out << seen.err;
   submit_as_submitter(20, kSleeps);
-  EXPECT_TRUE(becomes("job:12:20", "started"));
+  EXPECT_TRUE(wait_for_value("job:12:20", "started"));
   EXPECT_EQ(mycojobs_as("operator", {"job", "cancel", "12:20"}).code, 0);
-  EXPECT_TRUE(becomes("job:12:20", "error")) << agent.err();
+  EXPECT_TRUE(wait_for_value("job:12:20", "error")) << agent.err();
   EXPECT_EQ(mycojobs_as("operator", {"queue", "pause", "python"}).code, 0);
   EXPECT_EQ(mycojobs_as("operator", {"queue", "resume", "python"}).code, 0);
   EXPECT_EQ(mycojobs_as("operator", {"job", "delete", "12:2"}).code, 0);
@@ -319,9 +320,9 @@ TEST_F(Access, PlainClientHasTheAccessOfTheProtocolPage) {
 
 TEST_F(Access, DoctorWarnsOfAnOpenDefaultUser) {
   const auto state = [&](const std::string& address) {
-    const Finished done =
-        run(folder_, {program(), "doctor", "--redis", address, "--state-dir", folder_ / "client", "--json"});
-    for (const auto& check : nlohmann::json::parse(done.out, nullptr, false)) {
+    const ProcessResult result =
+        run(folder_, {program_path(), "doctor", "--redis", address, "--state-dir", folder_ / "client", "--json"});
+    for (const auto& check : nlohmann::json::parse(result.out, nullptr, false)) {
       if (check["name"] == "default user") return check["state"].get<std::string>();
     }
     return std::string("absent");
@@ -334,8 +335,8 @@ TEST_F(Access, DoctorWarnsOfAnOpenDefaultUser) {
 
 // The steps of docs/operations.md, followed by a restart of Redis.
 TEST_F(AccessSetup, IsSafeInTheOrderOfTheManual) {
-  const Finished printed =
-      run(folder_, {program(), "context", "acl", "1", "--passwords", "--state-dir", folder_ / "c"});
+  const ProcessResult printed =
+      run(folder_, {program_path(), "context", "acl", "1", "--passwords", "--state-dir", folder_ / "c"});
   ASSERT_EQ(printed.code, 0) << printed.err;
   std::size_t at = 0;
   for (const char* step : {"ACL SETUSER admin on", "the lines above", "default off", "ACL SAVE", "check: "}) {
@@ -354,7 +355,7 @@ TEST_F(AccessSetup, IsSafeInTheOrderOfTheManual) {
 }
 
 TEST_F(Access, LineWithoutAPasswordIsRejectedByRedis) {
-  const Finished printed = mycojobs_({"context", "acl", "7", "--role", "agent"});
+  const ProcessResult printed = mycojobs_({"context", "acl", "7", "--role", "agent"});
   EXPECT_EQ(printed.code, 0) << printed.err;
   EXPECT_EQ(std::count(printed.out.begin(), printed.out.end(), '\n'), 1) << printed.out;
   EXPECT_NE(redis_.cli(0, {}, printed.out).find("ERR"), std::string::npos);

@@ -18,12 +18,12 @@ class ArtifactsE2e : public Operator {
   Process serve(std::vector<std::string> more = {}) {
     more.insert(more.end(), {"--lease", "2s"});
     Process started = start_agent(folder_, redis_, 1, more);
-    EXPECT_TRUE(is_up(redis_, 1)) << started.err();
+    EXPECT_TRUE(wait_until_registered(redis_, 1)) << started.err();
     return started;
   }
   // Runs `job artifacts` on the host of the agent.
-  Finished artifacts(std::vector<std::string> words) const {
-    words.insert(words.begin(), {program(), "job", "artifacts"});
+  ProcessResult artifacts(std::vector<std::string> words) const {
+    words.insert(words.begin(), {program_path(), "job", "artifacts"});
     words.insert(words.end(), {"--redis", redis_.url(), "--state-dir", state()});
     return run(folder_, words);
   }
@@ -37,7 +37,7 @@ class ArtifactsE2e : public Operator {
   }
   std::string finished(const std::string& script, std::vector<std::string> more = {}) {
     std::string key = mycojobs_.submit(script, std::move(more));
-    EXPECT_TRUE(mycojobs_.becomes(key, "status", "finished")) << mycojobs_.field(key, "error");
+    EXPECT_TRUE(mycojobs_.wait_for_value(key, "status", "finished")) << mycojobs_.field(key, "error");
     return key;
   }
 };
@@ -116,7 +116,8 @@ for i in range(40):
 (a / ("l" * 255)).write_text("long")
 (a / "zz good").write_text("good")
 )");
-  const std::string log = log_of(folder_, redis_, PlainJob{.caller = 1, .id = 1}) + mycojobs_({"job", "logs", key}).err;
+  const std::string log =
+      read_job_log(folder_, redis_, PlainJob{.caller = 1, .id = 1}) + mycojobs_({"job", "logs", key}).err;
   for (const char* name : {"artifact link:", "artifact fifo:", "artifact two:", "artifact names:", "artifact sparse:"})
     EXPECT_NE(log.find(name), std::string::npos) << name << log;
   EXPECT_EQ(log.find('\x1b'), std::string::npos);
@@ -131,7 +132,7 @@ TEST_F(ArtifactsE2e, RunFailsWhenAnArtifactIsDropped) {
       folder_.write("large.py",
                     "import mycojobs, os\nwith open(mycojobs.artifacts / 'big', 'wb') as f: f.truncate(2 << 20)\n"
                     "os.symlink('big', mycojobs.artifacts / 'ln')\n");
-  const Finished lost = mycojobs_({"run", leaves_too_much, "--json"});
+  const ProcessResult lost = mycojobs_({"run", leaves_too_much, "--json"});
   EXPECT_EQ(lost.code, 1) << lost.err;
   const auto job = nlohmann::json::parse(lost.out);
   EXPECT_EQ(job["status"], "finished");
@@ -141,13 +142,13 @@ TEST_F(ArtifactsE2e, RunFailsWhenAnArtifactIsDropped) {
   expect_says(mycojobs_({"run", leaves_too_much}), 1, "artifact big: not kept: over the limit of 1048576 bytes");
   expect_says(mycojobs_({"job", "show", job["key"].get<std::string>()}), 0, "big: not kept: over the limit");
   const std::string optional = folder_.write("optional.toml", "artifacts.optional = true\n");
-  const Finished accepted = mycojobs_({"run", leaves_too_much, "--json", "--policy", optional});
+  const ProcessResult accepted = mycojobs_({"run", leaves_too_much, "--json", "--policy", optional});
   EXPECT_EQ(accepted.code, 0) << accepted.err;
   EXPECT_EQ(nlohmann::json::parse(accepted.out)["artifacts_dropped"].size(), 2U);
   const std::string leaves_links = folder_.write(
       "links.py",
       "import mycojobs, os\nos.symlink('x', mycojobs.artifacts / 'ln')\nos.mkfifo(mycojobs.artifacts / 'f')\n");
-  const Finished links = mycojobs_({"run", leaves_links, "--json"});
+  const ProcessResult links = mycojobs_({"run", leaves_links, "--json"});
   EXPECT_EQ(links.code, 0) << links.err;
   EXPECT_EQ(nlohmann::json::parse(links.out)["artifacts_dropped"].size(), 2U);
 }
@@ -194,7 +195,8 @@ import mycojobs, os
 (mycojobs.artifacts / "report.txt").write_text("x")
 os.chmod(mycojobs.artifacts, 0o300)
 )");
-  const std::string log = log_of(folder_, redis_, PlainJob{.caller = 1, .id = 1}) + mycojobs_({"job", "logs", key}).err;
+  const std::string log =
+      read_job_log(folder_, redis_, PlainJob{.caller = 1, .id = 1}) + mycojobs_({"job", "logs", key}).err;
   EXPECT_NE(log.find("the folder of artifacts: not kept: cannot be opened"), std::string::npos) << log;
 }
 
@@ -225,7 +227,7 @@ TEST_F(ArtifactsE2e, LeftoversOfAKilledAgentAreRemovedByTheNext) {
   folder_.write("state/contexts/1/spool/dead/0", "half");
   folder_.write("state/contexts/1/spool/dead.lock", "");
   Process next = serve();
-  EXPECT_TRUE(mycojobs_.becomes("job:1:1", "status", "finished"));
+  EXPECT_TRUE(mycojobs_.wait_for_value("job:1:1", "status", "finished"));
   EXPECT_TRUE(eventually([&] { return files_in("spool") == 0; })) << next.err();
   EXPECT_EQ(files_in("objects"), 1U);
 }
@@ -272,7 +274,7 @@ a = mycojobs.artifacts
 raise ValueError(s)
 )",
                                            {"--config", config_, "--policy", policy("\"db\", \"key\", \"bytes\"")});
-  ASSERT_TRUE(mycojobs_.becomes(key, "status", "error")) << agent.err();
+  ASSERT_TRUE(mycojobs_.wait_for_value(key, "status", "error")) << agent.err();
   EXPECT_EQ(mycojobs_.field(key, "detail"), "exception") << mycojobs_.field(key, "error");
   const std::string everything = redis_.cli(1, {"HGETALL", key}) + mycojobs_({"job", "logs", key}).out +
                                  mycojobs_({"job", "logs", key}).err + artifacts({key, "leak"}).out;
@@ -317,26 +319,26 @@ TEST_F(SecretsE2e, SecretOutsideTheCeilingIsRejectedTwice) {
                          policy("\"unasked\"")}),
               65, "policy.secrets: \"unasked\" is not allowed");
   PlainJob plain{.caller = 3, .id = 1, .script = "print(open('/job/secrets/unasked').read())"};
-  plain.more = {"policy", R"({"secrets":["unasked"]})"};
+  plain.extra_fields = {"policy", R"({"secrets":["unasked"]})"};
   submit(redis_, plain);
-  EXPECT_EQ(status_at_end(redis_, plain), "error");
+  EXPECT_EQ(wait_for_status(redis_, plain), "error");
   EXPECT_EQ(field(redis_, plain, "detail"), "policy_refused");
   PlainJob absent{.caller = 3, .id = 2};
-  absent.more = {"policy", R"({"secrets":["absent"]})"};
+  absent.extra_fields = {"policy", R"({"secrets":["absent"]})"};
   submit(redis_, absent);
-  EXPECT_EQ(status_at_end(redis_, absent), "error");
+  EXPECT_EQ(wait_for_status(redis_, absent), "error");
   EXPECT_NE(field(redis_, absent, "error").find("does not exist on this host"), std::string::npos);
 }
 
 TEST_F(SecretsE2e, ListAndCheckShowNamesAndStatesOnly) {
   folder_.write("secrets/1/open", "value-that-all-read");
   ::chmod((folder_ / "secrets/1/open").c_str(), 0644);
-  const Finished list = run(folder_, {program(), "secret", "list", "--config", config_});
+  const ProcessResult list = run(folder_, {program_path(), "secret", "list", "--config", config_});
   for (const char* words :
        {"absent   missing", "bytes    ready", "open     refused", "unasked  not granted", "chmod 600"})
     EXPECT_NE(list.out.find(words), std::string::npos) << words << "\n" << list.out << list.err;
   EXPECT_EQ((list.out + list.err).find("hunter2"), std::string::npos);
-  expect_says(run(folder_, {program(), "secret", "check", "--config", config_}), 1, "chmod 600");
+  expect_says(run(folder_, {program_path(), "secret", "check", "--config", config_}), 1, "chmod 600");
 }
 
 }  // namespace

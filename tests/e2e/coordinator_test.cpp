@@ -25,12 +25,12 @@ class CoordinatorE2e : public ::testing::Test {
     redis_.cli(1, {"SET", "here", "1"});
   }
   Process coordinator(const std::string& host = "coordinator") {
-    return Process(folder_, {program(), "coordinator", "--redis", redis_.url(), "--coordinator-lease", "1s",
+    return Process(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--coordinator-lease", "1s",
                              "--state-dir", folder_ / host});
   }
   Process agent(int runner = 20) {
     Process started = start_agent(folder_, redis_, runner, {"--slots", "4", "--lease", "2s"});
-    EXPECT_TRUE(is_up(redis_, runner)) << started.err();
+    EXPECT_TRUE(wait_until_registered(redis_, runner)) << started.err();
     return started;
   }
   std::string leader() { return redis_.cli(1, {"HGET", "mj:coordinator", "where"}); }
@@ -67,8 +67,8 @@ class CoordinatorE2e : public ::testing::Test {
         limit);
   }
   void expect_verified() {
-    const Finished verified =
-        run(folder_, {program(), "verify", "--redis", redis_.url(), "--context", "1", "--state-dir", folder_ / "v"});
+    const ProcessResult verified = run(
+        folder_, {program_path(), "verify", "--redis", redis_.url(), "--context", "1", "--state-dir", folder_ / "v"});
     EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   }
   // Returns a flow with `count` chains of `length` jobs. Each job reads the result of its predecessor; a final job
@@ -205,13 +205,13 @@ TEST(CoordinatorChaos, FlowCompletesAndStoreIsCleanUnderKills) {
   SCOPED_TRACE("seed " + std::to_string(seed));
   const auto coordinator = [&] {
     return std::make_unique<Process>(
-        folder, std::vector<std::string>{program(), "coordinator", "--redis", redis.url(), "--context", "1",
+        folder, std::vector<std::string>{program_path(), "coordinator", "--redis", redis.url(), "--context", "1",
                                          "--coordinator-lease", "1s", "--state-dir", folder / "coordinator"});
   };
   const auto agent = [&] {
     return std::make_unique<Process>(
         folder,
-        std::vector<std::string>{program(), "agent", "--redis", redis.url(), "--runner", "20", "--slots", "4",
+        std::vector<std::string>{program_path(), "agent", "--redis", redis.url(), "--runner", "20", "--slots", "4",
                                  "--lease", "2s", "--job-max-deliveries", "1000", "--state-dir", folder / "agent"});
   };
   nlohmann::json jobs;
@@ -258,21 +258,21 @@ TEST(CoordinatorChaos, FlowCompletesAndStoreIsCleanUnderKills) {
         redis.start();
     }
     // A program that did not find Redis at its start has exited. The test restarts it, as a service manager does.
-    if (!coordinating->running()) coordinating = coordinator();
-    if (!working->running()) working = agent();
+    if (!coordinating->is_running()) coordinating = coordinator();
+    if (!working->is_running()) working = agent();
   }
   const bool ended = eventually(
       [&] {
-        if (!coordinating->running()) coordinating = coordinator();
-        if (!working->running()) working = agent();
+        if (!coordinating->is_running()) coordinating = coordinator();
+        if (!working->is_running()) working = agent();
         return status() == "finished" || status() == "error";
       },
       Seconds(60));
   std::printf("%d kills\n", kills);
   EXPECT_TRUE(ended) << coordinating->err() << working->err();
   EXPECT_EQ(status(), "finished") << redis.cli(1, {"HGET", key, "error"});
-  const Finished verified =
-      run(folder, {program(), "verify", "--redis", redis.url(), "--context", "1", "--state-dir", folder / "v"});
+  const ProcessResult verified =
+      run(folder, {program_path(), "verify", "--redis", redis.url(), "--context", "1", "--state-dir", folder / "v"});
   EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
 }
 

@@ -50,13 +50,13 @@ class FlowExamples : public Operator {
   static fs::path folder() { return fs::path(mj::test::source_folder()) / "examples" / "flow"; }
   void serve() {
     coordinator_.emplace_back(
-        folder_, std::vector<std::string>{program(), "coordinator", "--redis", redis_.url(), "--context", "1",
+        folder_, std::vector<std::string>{program_path(), "coordinator", "--redis", redis_.url(), "--context", "1",
                                           "--state-dir", folder_ / "coordinator"});
     agents_.push_back(agent(20));
   }
-  std::set<std::string> nodes_of(const nlohmann::json& shown) {
+  std::set<std::string> get_nodes(const nlohmann::json& result) {
     std::set<std::string> nodes;
-    for (const auto& node : shown["nodes"]) {
+    for (const auto& node : result["nodes"]) {
       nodes.insert(node["name"].get<std::string>() + " " + node["node_status"].get<std::string>() + " " +
                    node.value("detail", ""));
     }
@@ -65,8 +65,8 @@ class FlowExamples : public Operator {
   nlohmann::json show(const std::string& flow) { return mycojobs_.json({"flow", "show", flow}); }
   bool waits_at(const std::string& flow, const std::string& name) {
     return eventually([&] {
-      const auto shown = show(flow);
-      return std::any_of(shown["nodes"].begin(), shown["nodes"].end(),
+      const auto result = show(flow);
+      return std::any_of(result["nodes"].begin(), result["nodes"].end(),
                          [&](const auto& node) { return node["name"] == name && node["node_status"] == "dispatched"; });
     });
   }
@@ -74,7 +74,7 @@ class FlowExamples : public Operator {
     SCOPED_TRACE(example.file);
     std::vector<std::string> words{"flow", "start", folder() / example.file, "--detach"};
     words.insert(words.end(), example.start.begin(), example.start.end());
-    const Finished started = mycojobs_(words);
+    const ProcessResult started = mycojobs_(words);
     ASSERT_EQ(started.code, 0) << started.err;
     const std::string flow = started.out.substr(5, started.out.find('\n') - 5);
     for (const Step& step : example.steps) {
@@ -87,7 +87,7 @@ class FlowExamples : public Operator {
         << mycojobs_({"flow", "explain", flow}).out;
     const auto ended = show(flow);
     EXPECT_EQ(ended["detail"], example.ends) << ended.dump(2);
-    const auto nodes = nodes_of(ended);
+    const auto nodes = get_nodes(ended);
     for (const std::string& node : example.nodes) EXPECT_TRUE(nodes.contains(node)) << node << "\n" << ended.dump(2);
     const std::string logs = mycojobs_({"flow", "logs", flow}).out;
     for (const std::string& line : example.lines) EXPECT_NE(logs.find(line + "\n"), std::string::npos) << logs;

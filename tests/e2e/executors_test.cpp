@@ -35,14 +35,16 @@ void PrintTo(const ExecutorExample& example, std::ostream* out) { *out << exampl
 class Examples : public ::testing::TestWithParam<ExecutorExample> {};
 
 json run_example(const TempDir& folder, const std::string& file, const std::string& type) {
-  const Finished done = run(folder, {program(), "run", file, "--type", type, "--json", "--state-dir", folder / "state",
-                                     "--config", source("examples/command/config.toml")});
-  EXPECT_EQ(done.code, 0) << done.out << done.err;
-  return json::parse(done.out.substr(std::min(done.out.find('{'), done.out.size())), nullptr, false);
+  const ProcessResult command_result =
+      run(folder, {program_path(), "run", file, "--type", type, "--json", "--state-dir", folder / "state", "--config",
+                   source("examples/command/config.toml")});
+  EXPECT_EQ(command_result.code, 0) << command_result.out << command_result.err;
+  return json::parse(command_result.out.substr(std::min(command_result.out.find('{'), command_result.out.size())),
+                     nullptr, false);
 }
 
 // Returns the text of a result value as it is stored in the record.
-std::string text_of(const json& result, const std::string& key) {
+std::string get_text(const json& result, const std::string& key) {
   const auto found = result.find(key);
   if (found == result.end()) return "";
   return found->is_string() ? found->get<std::string>() : found->dump();
@@ -53,7 +55,7 @@ TEST_P(Examples, RunsAsDocumented) {
   const TempDir folder;
   const json job = run_example(folder, source(std::string("examples/") + example.file), example.type);
   ASSERT_TRUE(job.is_object());
-  EXPECT_EQ(text_of(job["result"], example.key), example.value) << job.dump(2);
+  EXPECT_EQ(get_text(job["result"], example.key), example.value) << job.dump(2);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -83,12 +85,12 @@ TEST(Examples, BashReadsTheSystem) {
 TEST(ExecutorList, ReportsWhetherScriptsRunInItsSandbox) {
   const TempDir folder;
   const auto state = [&](const std::string& config) {
-    const Finished done =
-        run(folder, {program(), "executor", "list", "--json", "--config", config, "--state-dir", folder / "state"});
-    for (const auto& row : json::parse(done.out, nullptr, false)) {
+    const ProcessResult command_result = run(
+        folder, {program_path(), "executor", "list", "--json", "--config", config, "--state-dir", folder / "state"});
+    for (const auto& row : json::parse(command_result.out, nullptr, false)) {
       if (row["name"] == "node") return (row["works"] == true ? "works " : "fails ") + row["about"].get<std::string>();
     }
-    return "absent: " + done.out + done.err;
+    return "absent: " + command_result.out + command_result.err;
   };
   const std::string command = "[executors.node]\ncommand = [\"/usr/bin/node\", \"{script}\"]\nfile = \"script.js\"\n";
   EXPECT_THAT(
@@ -105,10 +107,10 @@ TEST(Examples, NativeProgramsAreAddedAndRun) {
     ASSERT_EQ(
         run(folder, {"/usr/bin/cc", "-O1", "-o", built, source(std::string("examples/native/") + file + ".c")}).code,
         0);
-    const Finished added = run(folder, {program(), "program", "add", built, "--state-dir", folder / "state"});
+    const ProcessResult added = run(folder, {program_path(), "program", "add", built, "--state-dir", folder / "state"});
     ASSERT_EQ(added.code, 0) << added.err;
     const json job = run_example(folder, folder.write("script", added.out + arguments), "native");
-    EXPECT_EQ(text_of(job["result"], key), value) << job.dump(2);
+    EXPECT_EQ(get_text(job["result"], key), value) << job.dump(2);
   }
 }
 
@@ -123,13 +125,13 @@ TEST(Manual, OsisExampleRunsOnTheRealStore) {
 
 class Osis : public Operator {
  protected:
-  Finished by(int caller, const std::string& script) {
+  ProcessResult by(int caller, const std::string& script) {
     const std::string file = folder_.write("script.lua", script);
-    return run(folder_,
-               {program(), "run", file, "--type", "osis", "--caller", std::to_string(caller), "--redis", redis_.url()});
+    return run(folder_, {program_path(), "run", file, "--type", "osis", "--caller", std::to_string(caller), "--redis",
+                         redis_.url()});
   }
-  Finished context(std::vector<std::string> words) {
-    words.insert(words.begin(), {program(), "context"});
+  ProcessResult context(std::vector<std::string> words) {
+    words.insert(words.begin(), {program_path(), "context"});
     words.insert(words.end(), {"--redis", redis_.url()});
     return run(folder_, words);
   }
@@ -138,15 +140,15 @@ class Osis : public Operator {
 
 TEST_F(Osis, PermissionsAreThoseOfTheCaller) {
   const Process agent = start_agent(folder_, redis_, 1);
-  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
   const std::string write = kind_ + "things:put{id = 'one', n = 1}";
   const std::string read = kind_ + "result.n = things:get('one').n";
-  const Finished nobody = by(12, write);
+  const ProcessResult nobody = by(12, write);
   EXPECT_NE(nobody.code, 0);
   EXPECT_THAT(nobody.err, HasSubstr("context grant 1 --admin 12"));
   ASSERT_EQ(context({"grant", "1", "--admin", "12", "--reader", "13"}).code, 0);
   EXPECT_EQ(by(12, write).code, 0);
-  const Finished reader = by(13, read);
+  const ProcessResult reader = by(13, read);
   EXPECT_EQ(reader.code, 0) << reader.err;
   EXPECT_THAT(reader.out + reader.err, HasSubstr("n = 1"));
   EXPECT_THAT(by(13, "local things = osis.kind('things')\nthings:put{id = 'two', n = 2}").err,
@@ -173,7 +175,7 @@ result.a, result.b = a.n, b.n
   std::vector<Process> agents;
   for (int id = 1; id <= 4; ++id) {
     agents.push_back(start_agent(folder_, redis_, id, {"--lease", "1s", "--job-max-deliveries", "9"}));
-    ASSERT_TRUE(is_up(redis_, id));
+    ASSERT_TRUE(wait_until_registered(redis_, id));
     PlainJob job;
     job.type = "osis";
     if (id == 1) {
@@ -186,13 +188,13 @@ result.a, result.b = a.n, b.n
     ::usleep(static_cast<useconds_t>(20000 + id * 17000));
     agents.back().signal(SIGKILL);
     agents.back().wait();
-    if (ended(redis_, job)) break;
+    if (has_ended(redis_, job)) break;
   }
   PlainJob job;
-  EXPECT_EQ(status_at_end(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error");
+  EXPECT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error");
   const json result = json::parse(field(redis_, job, "result"));
   EXPECT_EQ(result["a"], result["b"]);
-  const Finished checked = run(folder_, {program(), "verify", "--redis", redis_.url()});
+  const ProcessResult checked = run(folder_, {program_path(), "verify", "--redis", redis_.url()});
   EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
 }
 

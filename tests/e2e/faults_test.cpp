@@ -23,7 +23,7 @@ TEST(Faults, JobOfAKilledAgentIsDeliveredAgain) {
   one.signal(SIGKILL);
   one.wait();
   Process two = start_agent(folder, redis, 2, kShortLease);
-  EXPECT_EQ(status_at_end(redis, job), "finished") << two.err();
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << two.err();
   EXPECT_EQ(field(redis, job, "deliveries"), "2");
   EXPECT_EQ(field(redis, job, "attempt"), "1");
   EXPECT_GT(field(redis, job, "epoch"), epoch);
@@ -33,13 +33,13 @@ TEST(Faults, AgentWithTheIdOfADeadOneStartsAtOnce) {
   TempDir folder;
   RedisServer redis(folder);
   Process one = start_agent(folder, redis, 1, kLongLease);
-  ASSERT_TRUE(is_up(redis, 1)) << one.err();
+  ASSERT_TRUE(wait_until_registered(redis, 1)) << one.err();
   one.signal(SIGKILL);
   one.wait();
   Process two = start_agent(folder, redis, 1, kLongLease);
   PlainJob job;
   submit(redis, job);
-  EXPECT_EQ(status_at_end(redis, job), "finished") << two.err();
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << two.err();
 }
 
 TEST(Faults, StoppedAgentCannotKeepItsJobBeyondTheLease) {
@@ -51,7 +51,7 @@ TEST(Faults, StoppedAgentCannotKeepItsJobBeyondTheLease) {
   ASSERT_TRUE(eventually([&] { return field(redis, job, "status") == "started"; })) << one.err();
   one.signal(SIGSTOP);
   Process two = start_agent(folder, redis, 2, kShortLease);
-  EXPECT_EQ(status_at_end(redis, job), "finished") << two.err();
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << two.err();
   EXPECT_EQ(field(redis, job, "runner_id"), "2");
   one.signal(SIGCONT);
   // The report of the first agent is stale now and has no effect.
@@ -67,7 +67,7 @@ TEST(Faults, SilentRedisIsUsedAgainAtOnce) {
   Process agent = start_agent(folder, redis, 1, kLongLease);
   PlainJob before{.id = 1};
   submit(redis, before);
-  ASSERT_EQ(status_at_end(redis, before), "finished") << agent.err();
+  ASSERT_EQ(wait_for_status(redis, before), "finished") << agent.err();
   PlainJob job{.id = 2};
   submit(redis, job);
   ::kill(redis.pid(), SIGSTOP);
@@ -75,8 +75,8 @@ TEST(Faults, SilentRedisIsUsedAgainAtOnce) {
   ::kill(redis.pid(), SIGCONT);
   PlainJob after{.id = 3};
   submit(redis, after);
-  EXPECT_EQ(status_at_end(redis, after), "finished") << agent.err();
-  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, after), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << agent.err();
   EXPECT_EQ(field(redis, after, "deliveries"), "1");
 }
 
@@ -91,11 +91,11 @@ TEST(Faults, RedisKilledUnderARunningJobChangesNothing) {
   redis.kill();
   eventually([] { return false; }, Seconds(1.5));  // the job ends during this time
   redis.start();
-  EXPECT_EQ(status_at_end(redis, running), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, running), "finished") << agent.err();
   EXPECT_EQ(field(redis, running, "deliveries"), "1");
   PlainJob next{.id = 2};
   submit(redis, next);
-  EXPECT_EQ(status_at_end(redis, next), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, next), "finished") << agent.err();
 }
 
 TEST(Faults, ContextWithoutItsRedisDoesNotDelayAnother) {
@@ -106,7 +106,7 @@ TEST(Faults, ContextWithoutItsRedisDoesNotDelayAnother) {
   const std::string config =
       folder.write("config.toml", "lease = \"3s\"\n[contexts.3]\nredis = \"" + third.url() + "\"\n");
   Process agent = start_agent(folder, redis, 1, {"--config", config, "--context", "1,3"});
-  ASSERT_TRUE(is_up(redis, 1) && is_up(third, 1, 3)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(redis, 1) && wait_until_registered(third, 1, 3)) << agent.err();
   PlainJob held{.id = 1, .script = "import time\ntime.sleep(1)"};
   submit(redis, held);
   ASSERT_TRUE(eventually([&] { return field(redis, held, "status") == "started"; })) << agent.err();
@@ -114,10 +114,10 @@ TEST(Faults, ContextWithoutItsRedisDoesNotDelayAnother) {
   eventually([] { return false; }, Seconds(1.5));  // the job ends during this time and cannot be reported
   for (int id = 10; id < 18; ++id) submit(third, {.id = id, .context = 3});
   for (int id = 10; id < 18; ++id) {
-    EXPECT_EQ(status_at_end(third, {.id = id, .context = 3}), "finished") << agent.err();
+    EXPECT_EQ(wait_for_status(third, {.id = id, .context = 3}), "finished") << agent.err();
   }
   redis.start();
-  EXPECT_EQ(status_at_end(redis, held, Seconds(20)), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, held, Seconds(20)), "finished") << agent.err();
 }
 
 TEST(Faults, JobWithADeletedClaimIsNotStranded) {
@@ -126,10 +126,10 @@ TEST(Faults, JobWithADeletedClaimIsNotStranded) {
   Process agent = start_agent(folder, redis, 1, kShortLease);
   PlainJob job{.script = "import time\nprint('begin', flush=True)\ntime.sleep(3)\nprint('end')"};
   submit(redis, job);
-  ASSERT_TRUE(eventually([&] { return log_of(folder, redis, job) == "begin\n"; })) << agent.err();
+  ASSERT_TRUE(eventually([&] { return read_job_log(folder, redis, job) == "begin\n"; })) << agent.err();
   redis.cli(1, {"DEL", "mj:claim:" + job.key()});
-  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
-  EXPECT_EQ(log_of(folder, redis, job), "begin\nbegin\nend\n");
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << agent.err();
+  EXPECT_EQ(read_job_log(folder, redis, job), "begin\nbegin\nend\n");
 }
 
 TEST(Faults, LauncherKilledUnderARunningJobIsReplaced) {
@@ -141,7 +141,7 @@ TEST(Faults, LauncherKilledUnderARunningJobIsReplaced) {
                    "time.sleep(60 if mycojobs.job.deliveries == 1 else 0)"};
   submit(redis, job);
   // A claimed job that has not begun would return to the queue with the same delivery count.
-  ASSERT_TRUE(eventually([&] { return log_of(folder, redis, job) == "up\n"; })) << agent.err();
+  ASSERT_TRUE(eventually([&] { return read_job_log(folder, redis, job) == "up\n"; })) << agent.err();
   // Children of every thread of the agent; one is the launcher.
   pid_t launcher = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(agent.pid()) + "/task")) {
@@ -150,7 +150,7 @@ TEST(Faults, LauncherKilledUnderARunningJobIsReplaced) {
   }
   ASSERT_GT(launcher, 0);
   ::kill(launcher, SIGKILL);
-  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << agent.err();
   EXPECT_EQ(field(redis, job, "runner_id"), "1");
 }
 
@@ -195,7 +195,7 @@ TEST(Stop, SecondTermReturnsJobsAndThirdExits) {
                         "flush=True)\ntime.sleep(600)",
                     .timeout = "1000"};
   submit(redis, stubborn);
-  ASSERT_TRUE(eventually([&] { return log_of(folder, redis, stubborn) == "deaf\n"; })) << hasty.err();
+  ASSERT_TRUE(eventually([&] { return read_job_log(folder, redis, stubborn) == "deaf\n"; })) << hasty.err();
   for (const char* word : {"draining", "stopping"}) {
     hasty.signal(SIGTERM);
     ASSERT_TRUE(eventually([&] { return hasty.err().find(word) != std::string::npos; })) << hasty.err();
@@ -213,8 +213,8 @@ class ReloadTest : public ::testing::Test {
   }
   Process start(const std::string& command) {
     // Without a controlling terminal. setsid does not fork, because the process is not a group leader.
-    std::vector<std::string> argv{
-        "setsid", program(), command, "--redis", redis_.url(), "--config", folder_ / "config.toml"};
+    std::vector<std::string> argv{"setsid",   program_path(),         command, "--redis", redis_.url(),
+                                  "--config", folder_ / "config.toml"};
     if (command == "agent") argv.insert(argv.end(), {"--runner", "1", "--state-dir", folder_ / "state"});
     return Process(folder_, argv);
   }
@@ -225,31 +225,31 @@ class ReloadTest : public ::testing::Test {
 TEST_F(ReloadTest, HangUpReloadsCeilingsAndDoesNotDrain) {
   write("128 MiB");
   Process agent = start("agent");
-  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
-  PlainJob large{.id = 1, .more = {"policy", R"({"memory":"200 MiB"})"}};
+  ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
+  PlainJob large{.id = 1, .extra_fields = {"policy", R"({"memory":"200 MiB"})"}};
   submit(redis_, large);
-  EXPECT_EQ(status_at_end(redis_, large), "error") << agent.err();
+  EXPECT_EQ(wait_for_status(redis_, large), "error") << agent.err();
   write("512 MiB", "lease = \"77s\"\n");
   agent.signal(SIGHUP);
   ASSERT_TRUE(eventually([&] { return agent.err().find("reloaded") != std::string::npos; })) << agent.err();
   EXPECT_NE(agent.err().find("take effect after a restart: lease"), std::string::npos) << agent.err();
-  PlainJob allowed{.id = 2, .more = {"policy", R"({"memory":"200 MiB"})"}};
+  PlainJob allowed{.id = 2, .extra_fields = {"policy", R"({"memory":"200 MiB"})"}};
   submit(redis_, allowed);
-  EXPECT_EQ(status_at_end(redis_, allowed), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis_, allowed), "finished") << agent.err();
   EXPECT_EQ(agent.err().find("draining"), std::string::npos) << agent.err();
 }
 
 TEST_F(ReloadTest, InvalidFileKeepsTheSettings) {
   write("128 MiB");
   Process agent = start("agent");
-  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
   folder_.write("config.toml", "[ceiling]\nmemory = \"much\"\n");
   agent.signal(SIGHUP);
   ASSERT_TRUE(eventually([&] { return agent.err().find("not reloaded") != std::string::npos; })) << agent.err();
   EXPECT_NE(agent.err().find("config.toml:2:"), std::string::npos) << agent.err();
-  PlainJob large{.id = 1, .more = {"policy", R"({"memory":"200 MiB"})"}};
+  PlainJob large{.id = 1, .extra_fields = {"policy", R"({"memory":"200 MiB"})"}};
   submit(redis_, large);
-  EXPECT_EQ(status_at_end(redis_, large), "error") << agent.err();
+  EXPECT_EQ(wait_for_status(redis_, large), "error") << agent.err();
 }
 
 TEST_F(ReloadTest, CoordinatorReloadsAndContinues) {
@@ -259,7 +259,7 @@ TEST_F(ReloadTest, CoordinatorReloadsAndContinues) {
       << coordinator.err();
   coordinator.signal(SIGHUP);
   ASSERT_TRUE(eventually([&] { return coordinator.err().find("reloaded") != std::string::npos; })) << coordinator.err();
-  EXPECT_TRUE(coordinator.running());
+  EXPECT_TRUE(coordinator.is_running());
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ class Health : public ::testing::Test {
   RedisServer redis_{folder_};
 
   // Returns the address at which the server listens, once it is logged.
-  static std::string url_of(const Process& server, const std::string& before) {
+  static std::string wait_for_url(const Process& server, const std::string& before) {
     std::string url;
     EXPECT_TRUE(eventually([&] {
       const std::string log = server.err();
@@ -30,16 +30,16 @@ class Health : public ::testing::Test {
     return url;
   }
   std::string asked(const std::string& url, const std::vector<std::string>& more = {}) {
-    std::vector<std::string> words{program(), "health", "--url", url};
+    std::vector<std::string> words{program_path(), "health", "--url", url};
     words.insert(words.end(), more.begin(), more.end());
-    const Finished done = run(folder_, words);
-    return std::to_string(done.code) + ' ' + done.out;
+    const ProcessResult result = run(folder_, words);
+    return std::to_string(result.code) + ' ' + result.out;
   }
 };
 
 TEST_F(Health, AgentIsReadyWhileItsStoreAnswersAndItTakesJobs) {
   Process agent = start_agent(folder_, redis_, 20, {"--health-listen", "127.0.0.1:0"});
-  const std::string url = url_of(agent, "health at ");
+  const std::string url = wait_for_url(agent, "health at ");
   EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
   redis_.kill();
   EXPECT_TRUE(eventually([&] { return asked(url).starts_with("1 not_ready: the store is away"); })) << asked(url);
@@ -49,7 +49,7 @@ TEST_F(Health, AgentIsReadyWhileItsStoreAnswersAndItTakesJobs) {
 
   const PlainJob job{.script = kSleeps};
   submit(redis_, job);
-  ASSERT_TRUE(eventually([&] { return log_of(folder_, redis_, job) == "up\n"; }));
+  ASSERT_TRUE(eventually([&] { return read_job_log(folder_, redis_, job) == "up\n"; }));
   agent.signal(SIGTERM);
   EXPECT_TRUE(eventually([&] { return asked(url) == "1 not_ready: draining\n"; })) << asked(url);
   EXPECT_EQ(asked(url, {"--alive"}), "0 ok\n");
@@ -63,7 +63,7 @@ TEST_F(Health, AgentThatStartsBeforeItsStoreWaitsForIt) {
   redis_.kill();
   std::filesystem::remove(folder_ / "redis.sock");
   Process agent = start_agent(folder_, redis_, 20, {"--health-listen", "127.0.0.1:0"});
-  const std::string url = url_of(agent, "health at ");
+  const std::string url = wait_for_url(agent, "health at ");
   EXPECT_TRUE(eventually([&] { return asked(url) == "1 not_ready: the store is away\n"; })) << asked(url);
   EXPECT_EQ(asked(url, {"--alive"}), "0 ok\n");
   EXPECT_NE(agent.err().find("redis.sock"), std::string::npos) << "it says where it looks: " << agent.err();
@@ -71,7 +71,7 @@ TEST_F(Health, AgentThatStartsBeforeItsStoreWaitsForIt) {
   EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << agent.err();
   const PlainJob job;
   submit(redis_, job);
-  EXPECT_EQ(status_at_end(redis_, job), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis_, job), "finished") << agent.err();
 
   redis_.kill();
   Process another = start_agent(folder_, redis_, 21);
@@ -83,8 +83,8 @@ TEST_F(Health, AgentThatStartsBeforeItsStoreWaitsForIt) {
 TEST_F(Health, CoordinatorThatStartsBeforeItsStoreWaitsForIt) {
   redis_.cli(1, {"SET", "anything", "1"});  // creates a context, which the coordinator finds
   redis_.kill();
-  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
-  const std::string url = url_of(coordinator, "JSON-RPC at ");
+  Process coordinator(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
+  const std::string url = wait_for_url(coordinator, "JSON-RPC at ");
   EXPECT_TRUE(eventually([&] { return asked(url) == "1 not_ready: the store is away\n"; })) << asked(url);
   redis_.start();
   EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << coordinator.err();
@@ -94,12 +94,12 @@ TEST_F(Health, CoordinatorThatStartsBeforeItsStoreWaitsForIt) {
 TEST_F(Health, AgentWithoutALauncherIsNotReady) {
   const std::filesystem::path helpers = folder_ / "helpers";
   std::filesystem::create_directory(helpers);
-  for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(program()).parent_path())) {
+  for (const auto& file : std::filesystem::directory_iterator(std::filesystem::path(program_path()).parent_path())) {
     if (file.path().filename().string().starts_with("mycojobs-")) std::filesystem::copy(file, helpers);
   }
   Process agent =
       start_agent(folder_, redis_, 20, {"--health-listen", "127.0.0.1:0", "--libexec-dir", helpers.string()});
-  const std::string url = url_of(agent, "health at ");
+  const std::string url = wait_for_url(agent, "health at ");
   ASSERT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << agent.err();
   std::filesystem::rename(helpers / "mycojobs-launcher", helpers / "elsewhere");
   const auto children = run(folder_, {"pgrep", "--parent", std::to_string(agent.pid())}).out;
@@ -112,13 +112,13 @@ TEST_F(Health, AgentWithoutALauncherIsNotReady) {
   EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url) << agent.err();
   const PlainJob job;
   submit(redis_, job);
-  EXPECT_EQ(status_at_end(redis_, job), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis_, job), "finished") << agent.err();
 }
 
 TEST_F(Health, CoordinatorIsReadyWhileItsContextsAreThere) {
   redis_.cli(1, {"SET", "anything", "1"});  // creates a context
-  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
-  const std::string url = url_of(coordinator, "JSON-RPC at ");
+  Process coordinator(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
+  const std::string url = wait_for_url(coordinator, "JSON-RPC at ");
   EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
   redis_.kill();
   EXPECT_TRUE(eventually([&] { return asked(url).starts_with("1 not_ready: the store is away"); })) << asked(url);
@@ -132,8 +132,8 @@ TEST_F(Health, CoordinatorIsReadyWhileItsContextsAreThere) {
 TEST_F(Health, SilentStoreIsTreatedAsUnavailable) {
   redis_.cli(1, {"SET", "anything", "1"});
   Process agent = start_agent(folder_, redis_, 20, {"--health-listen", "127.0.0.1:0"});
-  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
-  const std::vector<std::string> urls{url_of(agent, "health at "), url_of(coordinator, "JSON-RPC at ")};
+  Process coordinator(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--api-listen", "127.0.0.1:0"});
+  const std::vector<std::string> urls{wait_for_url(agent, "health at "), wait_for_url(coordinator, "JSON-RPC at ")};
   for (const std::string& url : urls) EXPECT_TRUE(eventually([&] { return asked(url) == "0 ok\n"; })) << asked(url);
   ::kill(redis_.pid(), SIGSTOP);
   for (const std::string& url : urls)

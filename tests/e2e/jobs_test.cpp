@@ -8,11 +8,11 @@ TEST(PlainClient, JobRunsAndItsHashHoldsTheOutcome) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 20);
-  ASSERT_TRUE(is_up(redis, 20)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(redis, 20)) << agent.err();
   PlainJob job{.id = 2001, .script = "import os\nprint('hello', os.environ['WHO'])\nresult['answer'] = 6 * 7"};
-  job.more = {"env_vars", R"({"WHO":"world"})", "a_field_of_somebody_else", "kept"};
+  job.extra_fields = {"env_vars", R"({"WHO":"world"})", "a_field_of_somebody_else", "kept"};
   submit(redis, job);
-  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << agent.err();
   EXPECT_EQ(field(redis, job, "detail"), "ok");
   EXPECT_EQ(field(redis, job, "result"), R"({"answer":"42"})");
   EXPECT_EQ(field(redis, job, "runner_id"), "20");
@@ -21,7 +21,7 @@ TEST(PlainClient, JobRunsAndItsHashHoldsTheOutcome) {
   EXPECT_NE(field(redis, job, "layers").find("seccomp"), std::string::npos);
   for (const char* name : {"started_ms", "ended_ms", "usage", "receipt", "epoch"})
     EXPECT_NE(field(redis, job, name), "") << name;
-  EXPECT_EQ(log_of(folder, redis, job), "hello world\n");
+  EXPECT_EQ(read_job_log(folder, redis, job), "hello world\n");
 }
 
 TEST(PlainClient, FailureCarriesErrorAndTraceback) {
@@ -30,7 +30,7 @@ TEST(PlainClient, FailureCarriesErrorAndTraceback) {
   Process agent = start_agent(folder, redis, 1);
   PlainJob job{.script = "x = 1\nx / 0\n"};
   submit(redis, job);
-  EXPECT_EQ(status_at_end(redis, job), "error") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, job), "error") << agent.err();
   EXPECT_EQ(field(redis, job, "detail"), "exception");
   EXPECT_NE(field(redis, job, "error").find("ZeroDivisionError"), std::string::npos);
   EXPECT_NE(field(redis, job, "error_info").find("line 2"), std::string::npos);
@@ -42,7 +42,7 @@ TEST(PlainClient, JobPushedBeforeTheAgentStartsRuns) {
   PlainJob job;
   submit(redis, job);
   Process agent = start_agent(folder, redis, 1);
-  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << agent.err();
 }
 
 TEST(Agents, ShareQueuesAndRunEachJobOnce) {
@@ -50,7 +50,7 @@ TEST(Agents, ShareQueuesAndRunEachJobOnce) {
   RedisServer redis(folder);
   Process one = start_agent(folder, redis, 1);
   Process two = start_agent(folder, redis, 2);
-  ASSERT_TRUE(is_up(redis, 1) && is_up(redis, 2));
+  ASSERT_TRUE(wait_until_registered(redis, 1) && wait_until_registered(redis, 2));
   std::string commands;
   constexpr int kJobs = 60;
   for (int id = 1; id <= kJobs; ++id) {
@@ -62,7 +62,7 @@ TEST(Agents, ShareQueuesAndRunEachJobOnce) {
   redis.cli(1, {}, commands);
   for (int id = 1; id <= kJobs; ++id) {
     PlainJob job{.caller = 3, .id = id};
-    EXPECT_EQ(status_at_end(redis, job), "finished") << job.key() << " " << field(redis, job, "error");
+    EXPECT_EQ(wait_for_status(redis, job), "finished") << job.key() << " " << field(redis, job, "error");
     EXPECT_EQ(field(redis, job, "deliveries"), "1");
   }
   std::map<std::string, int> by_runner;
@@ -79,8 +79,8 @@ TEST(Agents, OneAgentServesSeveralContexts) {
   PlainJob in_three{.context = 3, .script = "result['here'] = 3"};
   submit(redis, in_one);
   submit(redis, in_three);
-  EXPECT_EQ(status_at_end(redis, in_one), "finished") << agent.err();
-  EXPECT_EQ(status_at_end(redis, in_three), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, in_one), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, in_three), "finished") << agent.err();
 }
 
 TEST(Topic, PublishedMessageRunsOnItsRunnerOnce) {
@@ -88,7 +88,7 @@ TEST(Topic, PublishedMessageRunsOnItsRunnerOnce) {
   RedisServer redis(folder);
   Process other = start_agent(folder, redis, 21);
   Process agent = start_agent(folder, redis, 20, {"--no-local"});
-  ASSERT_TRUE(is_up(redis, 20) && is_up(redis, 21));
+  ASSERT_TRUE(wait_until_registered(redis, 20) && wait_until_registered(redis, 21));
   redis.cli(
       1,
       {"HSET", "message:12:101", "id", "101", "caller_id", "12", "context_id", "1", "message_type", "job", "status",
@@ -97,7 +97,7 @@ TEST(Topic, PublishedMessageRunsOnItsRunnerOnce) {
   redis.cli(1, {"PUBLISH", "runner20", "message:12:101"});
   redis.cli(1, {"PUBLISH", "runner20", "message:12:101"});
   PlainJob job{.id = 7};
-  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << agent.err();
   EXPECT_EQ(field(redis, job, "runner_id"), "20");
   EXPECT_EQ(field(redis, job, "deliveries"), "1");
   EXPECT_TRUE(eventually([&] { return redis.cli(1, {"HGET", "message:12:101", "status"}) == "processed"; }));
@@ -111,7 +111,7 @@ TEST(Topic, DurableListIsReadWithoutAHint) {
   redis.cli(1, {"HSET", "message:12:9", "id", "9", "caller_id", "12", "context_id", "1", "message_type", "job", "job",
                 R"([{"id":8,"script":"pass","script_type":"python","timeout":20}])"});
   Process agent = start_agent(folder, redis, 20);
-  EXPECT_EQ(status_at_end(redis, {.id = 8}), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, {.id = 8}), "finished") << agent.err();
   EXPECT_TRUE(eventually([&] { return redis.cli(1, {"LLEN", "mj:topic:runner20"}) == "0"; })) << agent.err();
 }
 
@@ -119,7 +119,7 @@ TEST(Topic, UnusableMessageEndsAsErrorWithItsReason) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_agent(folder, redis, 20);
-  ASSERT_TRUE(is_up(redis, 20));
+  ASSERT_TRUE(wait_until_registered(redis, 20));
   redis.cli(1, {"HSET", "message:12:5", "id", "5", "caller_id", "12", "context_id", "1", "message_type", "job", "job",
                 "[{\"id\":1}]"});
   redis.cli(1, {"PUBLISH", "runner20", "message:12:5"});

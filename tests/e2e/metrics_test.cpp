@@ -25,13 +25,13 @@ bool has_promtool(const TempDir& folder) {
 class Scrape {
  public:
   Scrape(const TempDir& folder, const std::string& url) {
-    const Finished done = run(folder, {"curl", "-s", "-f", "-i", url + "/metrics"});
-    EXPECT_EQ(done.code, 0) << url << done.err;
-    const auto head_end = done.out.find("\r\n\r\n");
+    const ProcessResult result = run(folder, {"curl", "-s", "-f", "-i", url + "/metrics"});
+    EXPECT_EQ(result.code, 0) << url << result.err;
+    const auto head_end = result.out.find("\r\n\r\n");
     if (head_end == std::string::npos) return;
-    EXPECT_NE(done.out.substr(0, head_end).find("text/plain; version=0.0.4"), std::string::npos);
-    text = done.out.substr(head_end + 4);
-    const Finished parsed = run(folder, {mj::test::source_path("tests/e2e/prometheus_text.py")}, {}, text);
+    EXPECT_NE(result.out.substr(0, head_end).find("text/plain; version=0.0.4"), std::string::npos);
+    text = result.out.substr(head_end + 4);
+    const ProcessResult parsed = run(folder, {mj::test::source_path("tests/e2e/prometheus_text.py")}, {}, text);
     EXPECT_EQ(parsed.code, 0) << parsed.err;
     all_ = nlohmann::json::parse(parsed.out, nullptr, false);
     EXPECT_TRUE(all_.is_object());
@@ -58,7 +58,7 @@ class Scrape {
 class MetricsE2e : public Operator {
  protected:
   // Returns the address at which the server listens, once it is logged.
-  static std::string url_of(const Process& server) {
+  static std::string wait_for_url(const Process& server) {
     std::string url;
     EXPECT_TRUE(eventually([&] {
       std::smatch found;
@@ -72,7 +72,7 @@ class MetricsE2e : public Operator {
   }
   Scrape scrape(const std::string& url) const { return {folder_, url}; }
   // Waits until a series has this value.
-  bool becomes(const std::string& url, const std::string& name, const Labels& labels, double value) const {
+  bool wait_for_value(const std::string& url, const std::string& name, const Labels& labels, double value) const {
     return eventually([&] { return scrape(url).value(name, labels) == value; });
   }
   // All families are in the table and in the manual, and no label contains an identifier.
@@ -84,7 +84,7 @@ class MetricsE2e : public Operator {
       const MetricRow& row = *rows[family];
       EXPECT_EQ(type, std::string(to_string(row.kind))) << family;
       EXPECT_EQ(scraped.parsed()["helps"][family], std::string(row.help));
-      EXPECT_TRUE(row.where == "both" || row.where == where) << family << " at the " << where;
+      EXPECT_TRUE(row.process == "both" || row.process == where) << family << " at the " << where;
     }
     for (const auto& sample : scraped.parsed()["samples"]) {
       std::string family = sample[0];
@@ -106,15 +106,15 @@ class MetricsE2e : public Operator {
   }
   void expect_promtool_likes(const Scrape& scraped) const {
     if (!has_promtool(folder_)) return;  // MetricsFiles reports that promtool is missing
-    const Finished done = run(folder_, {"promtool", "check", "metrics"}, {}, scraped.text);
-    EXPECT_EQ(done.code, 0) << done.out << done.err;
+    const ProcessResult result = run(folder_, {"promtool", "check", "metrics"}, {}, scraped.text);
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
   }
 };
 
 TEST_F(MetricsE2e, AgentReportsTheEndsOfItsJobs) {
   Process agent = this->agent(20, {"--metrics-listen", "127.0.0.1:0"});
-  const std::string url = url_of(agent);
-  ASSERT_TRUE(becomes(url, "mycojobs_ready", {}, 1));
+  const std::string url = wait_for_url(agent);
+  ASSERT_TRUE(wait_for_value(url, "mycojobs_ready", {}, 1));
   EXPECT_EQ(scrape(url).value("mycojobs_job_ends_total", {{"script_type", "python"}, {"detail", "exception"}}), 0)
       << "nothing has ended";
   EXPECT_EQ(scrape(url).value("mycojobs_attempts_total", {{"script_type", "python"}, {"detail", "setup_error"}}), 0);
@@ -123,17 +123,17 @@ TEST_F(MetricsE2e, AgentReportsTheEndsOfItsJobs) {
   const std::string ok = mycojobs_.submit("print('s3cret')"), bad = mycojobs_.submit("raise ValueError('s3cret')");
   const std::string slow = mycojobs_.submit("import time\ntime.sleep(60)", {"--timeout", "1s"});
   const std::string again = mycojobs_.submit("raise OSError('x')", {"--retries", "1"});
-  ASSERT_TRUE(mycojobs_.becomes(ok, "status", "finished"));
-  for (const std::string& job : {bad, slow, again}) ASSERT_TRUE(mycojobs_.becomes(job, "status", "error"));
-  ASSERT_TRUE(becomes(url, "mycojobs_jobs_held", {}, 0));
+  ASSERT_TRUE(mycojobs_.wait_for_value(ok, "status", "finished"));
+  for (const std::string& job : {bad, slow, again}) ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "error"));
+  ASSERT_TRUE(wait_for_value(url, "mycojobs_jobs_held", {}, 0));
   const Scrape after = scrape(url);
-  const auto of = [&](const std::string& name, const std::string& status, const std::string& detail) {
+  const auto get_count = [&](const std::string& name, const std::string& status, const std::string& detail) {
     return after.value(name, {{"context", "1"}, {"script_type", "python"}, {"status", status}, {"detail", detail}});
   };
-  EXPECT_EQ(of("mycojobs_job_ends_total", "finished", "ok"), 1);
-  EXPECT_EQ(of("mycojobs_job_ends_total", "error", "exception"), 2);
-  EXPECT_EQ(of("mycojobs_job_ends_total", "error", "timeout"), 1);
-  EXPECT_EQ(of("mycojobs_attempts_total", "error", "exception"), 3) << "one was tried twice";
+  EXPECT_EQ(get_count("mycojobs_job_ends_total", "finished", "ok"), 1);
+  EXPECT_EQ(get_count("mycojobs_job_ends_total", "error", "exception"), 2);
+  EXPECT_EQ(get_count("mycojobs_job_ends_total", "error", "timeout"), 1);
+  EXPECT_EQ(get_count("mycojobs_attempts_total", "error", "exception"), 3) << "one was tried twice";
   EXPECT_EQ(after.value("mycojobs_claims_total", {{"script_type", "python"}}), 5);
   EXPECT_EQ(after.value("mycojobs_pickup_seconds_count", {{"context", "1"}}), 4) << "the retry aside";
   EXPECT_LT(after.value("mycojobs_pickup_seconds_sum"), 60);
@@ -153,8 +153,8 @@ TEST_F(MetricsE2e, AgentReportsTheEndsOfItsJobs) {
 
 TEST_F(MetricsE2e, AgentCountsErrorsDuringAStoreOutage) {
   Process agent = this->agent(20, {"--metrics-listen", "127.0.0.1:0"});
-  const std::string url = url_of(agent);
-  ASSERT_TRUE(becomes(url, "mycojobs_ready", {}, 1));
+  const std::string url = wait_for_url(agent);
+  ASSERT_TRUE(wait_for_value(url, "mycojobs_ready", {}, 1));
   redis_.kill();
   EXPECT_TRUE(eventually([&] {
     const Scrape scraped = scrape(url);
@@ -162,38 +162,39 @@ TEST_F(MetricsE2e, AgentCountsErrorsDuringAStoreOutage) {
            scraped.value("mycojobs_store_errors_total", {{"code", "unavailable"}}) > 0;
   }));
   redis_.start();
-  EXPECT_TRUE(becomes(url, "mycojobs_ready", {}, 1));
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_ready", {}, 1));
 }
 
 TEST_F(MetricsE2e, CoordinatorReportsQueuesAndFlows) {
-  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
-                                "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
-  const std::string url = url_of(coordinator);
-  ASSERT_TRUE(becomes(url, "mycojobs_leads", {{"context", "1"}}, 1));
+  Process coordinator(
+      folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen", "127.0.0.1:0",
+                "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
+  const std::string url = wait_for_url(coordinator);
+  ASSERT_TRUE(wait_for_value(url, "mycojobs_leads", {{"context", "1"}}, 1));
   for (int i = 0; i < 3; ++i) mycojobs_.submit("pass");
-  EXPECT_TRUE(becomes(url, "mycojobs_queue_jobs", {{"queue", "python"}}, 3)) << "no agent is there";
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_queue_jobs", {{"queue", "python"}}, 3)) << "no agent is there";
   EXPECT_TRUE(eventually([&] {
     return scrape(url).value("mycojobs_queue_oldest_seconds", {{"queue", "python"}}) > 0;
   }));
   EXPECT_EQ(mycojobs_({"queue", "pause", "python"}).code, 0);
-  EXPECT_TRUE(becomes(url, "mycojobs_queue_paused", {{"queue", "python"}}, 1));
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_queue_paused", {{"queue", "python"}}, 1));
   EXPECT_EQ(mycojobs_({"queue", "resume", "python"}).code, 0);
 
   std::ofstream(folder_ / "flow.yaml") << "name: metered\njobs:\n"
                                           "  one: {type: python, script: pass}\n"
                                           "  asked: {needs: one, approval: {comment: ship it}}\n"
                                           "  two: {needs: asked, type: python, script: pass}\n";
-  const Finished started = mycojobs_({"flow", "start", folder_ / "flow.yaml"});
+  const ProcessResult started = mycojobs_({"flow", "start", folder_ / "flow.yaml"});
   ASSERT_EQ(started.code, 0) << started.out << started.err;
   Process agent = this->agent(20);
-  EXPECT_TRUE(becomes(url, "mycojobs_flow_gates_waiting", {{"context", "1"}}, 1));
-  EXPECT_TRUE(becomes(url, "mycojobs_flows_active", {{"context", "1"}}, 1));
-  const Finished approved = mycojobs_({"flow", "approve", "1", "asked"});
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_flow_gates_waiting", {{"context", "1"}}, 1));
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_flows_active", {{"context", "1"}}, 1));
+  const ProcessResult approved = mycojobs_({"flow", "approve", "1", "asked"});
   ASSERT_EQ(approved.code, 0) << approved.out << approved.err;
-  EXPECT_TRUE(becomes(url, "mycojobs_flow_ends_total", {{"status", "finished"}}, 1));
-  EXPECT_TRUE(becomes(url, "mycojobs_flow_gates_waiting", {{"context", "1"}}, 0));
-  EXPECT_TRUE(becomes(url, "mycojobs_flows_active", {{"context", "1"}}, 0));
-  EXPECT_TRUE(becomes(url, "mycojobs_queue_jobs", {{"queue", "python"}}, 0));
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_flow_ends_total", {{"status", "finished"}}, 1));
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_flow_gates_waiting", {{"context", "1"}}, 0));
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_flows_active", {{"context", "1"}}, 0));
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_queue_jobs", {{"queue", "python"}}, 0));
   const Scrape after = scrape(url);
   EXPECT_GT(after.value("mycojobs_flow_commits_total", {{"result", "ok"}}), 0);
   EXPECT_GT(after.value("mycojobs_flow_facts_total"), 3);
@@ -214,10 +215,11 @@ TEST_F(MetricsE2e, ManyQueuesAreCountedToTheLastEntry) {
                  "end",
                  "0"});
   redis_.cli(1, {"LPUSH", "queue:v", "job:1:3"});
-  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
-                                "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
-  const std::string url = url_of(coordinator);
-  EXPECT_TRUE(becomes(url, "mycojobs_queue_jobs", {{"queue", "other"}}, 2 * kQueues));
+  Process coordinator(
+      folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen", "127.0.0.1:0",
+                "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
+  const std::string url = wait_for_url(coordinator);
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_queue_jobs", {{"queue", "other"}}, 2 * kQueues));
   EXPECT_EQ(scrape(url).value("mycojobs_queue_jobs", {{"queue", "v"}}), 1) << "nothing of ours has been in it";
   EXPECT_EQ(scrape(url).value("mycojobs_queue_jobs"), 2 * kQueues + 1);
   EXPECT_EQ(scrape(url).value("mycojobs_queue_oldest_seconds", {{"queue", "v"}}), -1) << "no record says since when";
@@ -225,21 +227,22 @@ TEST_F(MetricsE2e, ManyQueuesAreCountedToTheLastEntry) {
 }
 
 TEST_F(MetricsE2e, CoordinatorWithdrawsMetricsDuringAStoreOutage) {
-  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
-                                "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
-  const std::string url = url_of(coordinator);
-  ASSERT_TRUE(becomes(url, "mycojobs_leads", {{"context", "1"}}, 1));
-  ASSERT_TRUE(becomes(url, "mycojobs_queue_jobs", {{"queue", "python"}}, 0));
+  Process coordinator(
+      folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen", "127.0.0.1:0",
+                "--metrics-listen", "127.0.0.1:0", "--api-tokens", folder_ / "tokens"});
+  const std::string url = wait_for_url(coordinator);
+  ASSERT_TRUE(wait_for_value(url, "mycojobs_leads", {{"context", "1"}}, 1));
+  ASSERT_TRUE(wait_for_value(url, "mycojobs_queue_jobs", {{"queue", "python"}}, 0));
   redis_.kill();
-  EXPECT_TRUE(becomes(url, "mycojobs_leads", {{"context", "1"}}, 0));
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_leads", {{"context", "1"}}, 0));
   EXPECT_EQ(scrape(url).value("mycojobs_queue_jobs"), -1);
   redis_.start();
-  EXPECT_TRUE(becomes(url, "mycojobs_leads", {{"context", "1"}}, 1));
+  EXPECT_TRUE(wait_for_value(url, "mycojobs_leads", {{"context", "1"}}, 1));
 }
 
 TEST_F(MetricsE2e, WebPagesAndOtherHostNamesAreRejected) {
   Process agent = this->agent(20, {"--metrics-listen", "127.0.0.1:0"});
-  const std::string url = url_of(agent) + "/metrics";
+  const std::string url = wait_for_url(agent) + "/metrics";
   const auto status = [&](const std::vector<std::string>& headers) {
     std::vector<std::string> words{"curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", url};
     for (const std::string& header : headers) words.insert(words.end(), {"-H", header});
@@ -248,7 +251,7 @@ TEST_F(MetricsE2e, WebPagesAndOtherHostNamesAreRejected) {
   EXPECT_EQ(status({}), "200");
   EXPECT_EQ(status({"Host: localhost"}), "200");
   EXPECT_EQ(status({"Host: rebound.example"}), "403");
-  EXPECT_EQ(scrape(url_of(agent)).value("mycojobs_http_refused_total", {{"why", "host"}}), 1);
+  EXPECT_EQ(scrape(wait_for_url(agent)).value("mycojobs_http_refused_total", {{"why", "host"}}), 1);
   EXPECT_EQ(status({"Origin: http://page.example"}), "403");
 }
 
@@ -256,7 +259,7 @@ TEST_F(MetricsE2e, WebPagesAndOtherHostNamesAreRejected) {
 TEST_F(MetricsE2e, HealthAndMetricsMayShareAnAddress) {
   const std::string listen = "127.0.0.1:" + std::to_string(20000 + ::getpid() % 20000);
   Process agent = this->agent(20, {"--metrics-listen", listen, "--health-listen", listen});
-  const std::string url = url_of(agent);
+  const std::string url = wait_for_url(agent);
   EXPECT_EQ(url, "http://" + listen);
   EXPECT_EQ(run(folder_, {"curl", "-s", "-f", url + "/healthz"}).code, 0);
   EXPECT_GT(scrape(url).value("mycojobs_slots"), 0);
@@ -266,22 +269,23 @@ TEST(MetricsFiles, RulesAreValidForPromtool) {
   const TempDir folder;
   if (!has_promtool(folder))
     GTEST_SKIP() << "there is no promtool: ./dev test fetches it (Debian's package prometheus)";
-  const Finished done = run(folder, {"promtool", "check", "rules", mj::test::source_path("docs/metrics/alerts.yaml")});
-  EXPECT_EQ(done.code, 0) << done.out << done.err;
-  const Finished tried =
+  const ProcessResult result =
+      run(folder, {"promtool", "check", "rules", mj::test::source_path("docs/metrics/alerts.yaml")});
+  EXPECT_EQ(result.code, 0) << result.out << result.err;
+  const ProcessResult tried =
       run(folder, {"promtool", "test", "rules", mj::test::source_path("tests/e2e/alerts_test.yaml")});
   EXPECT_EQ(tried.code, 0) << tried.out << tried.err;
 }
 
-std::string text_of(const std::string& path) {
+std::string read_text(const std::string& path) {
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
 }
 
 TEST(MetricsFiles, EachRuleFires) {
-  const std::string rules = text_of(mj::test::source_path("docs/metrics/alerts.yaml"));
-  const std::string tests = text_of(mj::test::source_path("tests/e2e/alerts_test.yaml"));
+  const std::string rules = read_text(mj::test::source_path("docs/metrics/alerts.yaml"));
+  const std::string tests = read_text(mj::test::source_path("tests/e2e/alerts_test.yaml"));
   const std::regex name("- alert: (\\w+)");
   int rows = 0;
   for (std::sregex_iterator at(rules.begin(), rules.end(), name), end; at != end; ++at, ++rows)

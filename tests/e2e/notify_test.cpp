@@ -58,7 +58,7 @@ class Notify : public Operator {
   }
   Process coordinator(const std::string& name = "coordinator") {
     std::ofstream(folder_ / "secrets") << kSecret << "\n";
-    return Process(folder_, {program(), "coordinator", "--redis", redis_.url(), "--coordinator-webhooks",
+    return Process(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--coordinator-webhooks",
                              "http://127.0.0.1:*", "--coordinator-webhook-secrets", folder_ / "secrets",
                              "--coordinator-lease", "1s", "--api-listen", "", "--state-dir", folder_ / name});
   }
@@ -112,7 +112,7 @@ TEST_F(Notify, WebhookJobAndTopicReceiveTheEndOfAJob) {
     }
     return !follower.empty();
   }));
-  EXPECT_TRUE(mycojobs_.becomes(follower, "status", "finished"));
+  EXPECT_TRUE(mycojobs_.wait_for_value(follower, "status", "finished"));
   EXPECT_EQ(mycojobs_({"job", "logs", follower}).out, job + "\n");
   std::istringstream messages(redis_.cli(1, {"KEYS", "message:1:*"}));
   std::string message, more;
@@ -172,7 +172,7 @@ TEST_F(Notify, KilledCoordinatorsLoseNothing) {
 TEST_F(Notify, TargetsOutsideTheOperatorsListAreNotCalled) {
   const std::string url = receiver();
   std::ofstream(folder_ / "secrets") << kSecret << "\n";
-  const Process leads(folder_, {program(), "coordinator", "--redis", redis_.url(), "--coordinator-webhooks",
+  const Process leads(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--coordinator-webhooks",
                                 url + "/allowed/", "--api-listen", "", "--state-dir", folder_ / "strict"});
   const Process runs = agent(20);
   const std::string bad = mycojobs_.submit("pass", {"--notify", url + "/secret"});
@@ -192,14 +192,14 @@ TEST_F(Notify, TargetsOutsideTheOperatorsListAreNotCalled) {
 TEST_F(Notify, CoordinatorsCheckPrerequisites) {
   const std::string ready = folder_ / "ready";
   const Process leads(folder_,
-                      {program(), "coordinator", "--redis", redis_.url(), "--prerequisites-allow",
+                      {program_path(), "coordinator", "--redis", redis_.url(), "--prerequisites-allow",
                        "file:" + folder_.path().string(), "--api-listen", "", "--state-dir", folder_ / "looks"});
   ASSERT_TRUE(eventually([&] { return redis_.cli(1, {"EXISTS", "mj:looking"}) == "1"; })) << leads.err();
   const Process runs = agent(20);  // allows no files, so this agent would reject the prerequisite
   const std::string job = mycojobs_.submit("pass", {"--prerequisite", "file:" + ready});
-  EXPECT_TRUE(mycojobs_.becomes(job, "detail", "prerequisite"));
+  EXPECT_TRUE(mycojobs_.wait_for_value(job, "detail", "prerequisite"));
   std::ofstream{ready} << "x";
-  EXPECT_TRUE(mycojobs_.becomes(job, "status", "finished")) << leads.err();
+  EXPECT_TRUE(mycojobs_.wait_for_value(job, "status", "finished")) << leads.err();
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ class OperationsPage : public Operator {
 TEST_F(OperationsPage, CountsTheConnectionsOfACoordinator) {
   constexpr std::size_t kContexts = 3;
   Process coordinator(
-      folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1,2,3", "--coordinator-lease", "1s",
-                "--state-dir", folder_ / "coordinator", "--api-listen", "127.0.0.1:0"});
+      folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--context", "1,2,3", "--coordinator-lease",
+                "1s", "--state-dir", folder_ / "coordinator", "--api-listen", "127.0.0.1:0"});
   const std::size_t documented = kContexts * connections_for_each_context() + 1;
   EXPECT_TRUE(eventually([&] { return connections() == documented; })) << connections() << " are not " << documented;
 }

@@ -19,14 +19,14 @@ memory = "128 MiB"
 wall = "30 s"
 )")});
 
-  void SetUp() override { ASSERT_TRUE(is_up(redis_, 1)) << agent_.err(); }
+  void SetUp() override { ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent_.err(); }
   PlainJob push(int id, const std::string& policy, const std::string& script) {
-    PlainJob job{.id = id, .script = script, .more = {"policy", policy}};
+    PlainJob job{.id = id, .script = script, .extra_fields = {"policy", policy}};
     submit(redis_, job);
     return job;
   }
   void expect_end(const PlainJob& job, const std::string& detail, const std::string& words) {
-    status_at_end(redis_, job);
+    wait_for_status(redis_, job);
     EXPECT_EQ(field(redis_, job, "detail"), detail) << field(redis_, job, "error") << agent_.err();
     EXPECT_NE(field(redis_, job, "error").find(words), std::string::npos) << field(redis_, job, "error");
   }
@@ -54,11 +54,11 @@ TEST_F(PlainPolicy, RequestAboveTheCeilingNeverRunsAndIsNamed) {
     jobs.push_back(push(static_cast<int>(jobs.size()) + 1, policy, "print('it ran')"));
   for (std::size_t i = 0; i < jobs.size(); ++i) {
     expect_end(jobs[i], "policy_refused", rows[i].second);
-    EXPECT_EQ(log_of(folder_, redis_, jobs[i]), "");
+    EXPECT_EQ(read_job_log(folder_, redis_, jobs[i]), "");
   }
   const PlainJob next{.caller = 99};
   submit(redis_, next);
-  EXPECT_EQ(status_at_end(redis_, next), "finished") << agent_.err();
+  EXPECT_EQ(wait_for_status(redis_, next), "finished") << agent_.err();
 }
 
 TEST_F(PlainPolicy, LowerLimitsHold) {
@@ -89,19 +89,19 @@ result['few'] = len(files) < 40
   const PlainJob wall = push(7, R"({"wall":"300 ms"})", "import time\ntime.sleep(600)");
   const PlainJob cpu = push(8, R"({"cpu":"300 ms"})", "while True: pass");
 
-  status_at_end(redis_, memory);
+  wait_for_status(redis_, memory);
   const std::string detail = field(redis_, memory, "detail");
   EXPECT_TRUE(detail == "oom" || (detail == "exception" && field(redis_, memory, "error").starts_with("MemoryError")))
       << detail << ": " << field(redis_, memory, "error");
-  EXPECT_EQ(status_at_end(redis_, enough), "finished")
+  EXPECT_EQ(wait_for_status(redis_, enough), "finished")
       << "the same under the ceiling: " << field(redis_, enough, "error");
-  EXPECT_EQ(status_at_end(redis_, threads), "finished") << field(redis_, threads, "error");
+  EXPECT_EQ(wait_for_status(redis_, threads), "finished") << field(redis_, threads, "error");
   EXPECT_EQ(field(redis_, threads, "result"), R"({"few":"true"})");
-  EXPECT_EQ(log_of(folder_, redis_, threads), "no more\n");
-  EXPECT_EQ(status_at_end(redis_, files), "finished") << field(redis_, files, "error");
+  EXPECT_EQ(read_job_log(folder_, redis_, threads), "no more\n");
+  EXPECT_EQ(wait_for_status(redis_, files), "finished") << field(redis_, files, "error");
   EXPECT_EQ(field(redis_, files, "result"), R"({"errno":"EMFILE","few":"true"})");
-  EXPECT_EQ(status_at_end(redis_, large), "error");
-  EXPECT_EQ(status_at_end(redis_, disk), "error");
+  EXPECT_EQ(wait_for_status(redis_, large), "error");
+  EXPECT_EQ(wait_for_status(redis_, disk), "error");
   EXPECT_NE(field(redis_, disk, "error").find("No space left"), std::string::npos) << field(redis_, disk, "error");
   expect_end(wall, "timeout", "300 ms");
   EXPECT_EQ(field(redis_, wall, "error").find("20 s"), std::string::npos) << "that is its timeout";
@@ -114,16 +114,16 @@ TEST_F(PlainPolicy, ExcessOutputKillsOrIsShortenedByPolicy) {
   const PlainJob kept = push(2, R"({"output.keep":"1 KiB"})", "print('x' * 5000)");
   const PlainJob little = push(3, R"({"output":{"keep":"1 KiB","kill":true}})", "print('little')");
   expect_end(killed, "output_limit", "over its output limit of 10240 bytes (policy.output.keep)");
-  EXPECT_LE(log_of(folder_, redis_, killed).size(), 10240U);
-  EXPECT_EQ(status_at_end(redis_, kept), "finished");
-  EXPECT_LE(log_of(folder_, redis_, kept).size(), 1024U);
-  EXPECT_EQ(status_at_end(redis_, little), "finished") << field(redis_, little, "error");
+  EXPECT_LE(read_job_log(folder_, redis_, killed).size(), 10240U);
+  EXPECT_EQ(wait_for_status(redis_, kept), "finished");
+  EXPECT_LE(read_job_log(folder_, redis_, kept).size(), 1024U);
+  EXPECT_EQ(wait_for_status(redis_, little), "finished") << field(redis_, little, "error");
 }
 
 TEST_F(PlainPolicy, MissingRequestIsLoweredToTheCeiling) {
   const PlainJob job{.script = "x = bytearray(b'x') * (200 << 20)"};
   submit(redis_, job);
-  EXPECT_EQ(status_at_end(redis_, job), "error") << "256 MiB without the ceiling";
+  EXPECT_EQ(wait_for_status(redis_, job), "error") << "256 MiB without the ceiling";
 }
 
 // A folder of the host that a policy may name. The destructor removes it.
@@ -179,8 +179,9 @@ result['exec'] = tried(lambda: subprocess.run(['/bin/echo', 'x'], capture_output
   with.insert(with.end(), {"--policy", policy});
   const std::string granted = mycojobs_.submit(script, with);
   const std::string plain = mycojobs_.submit(script, environment);
-  ASSERT_TRUE(mycojobs_.becomes(granted, "status", "finished")) << mycojobs_.field(granted, "error") << runner.err();
-  ASSERT_TRUE(mycojobs_.becomes(plain, "status", "finished")) << mycojobs_.field(plain, "error") << runner.err();
+  ASSERT_TRUE(mycojobs_.wait_for_value(granted, "status", "finished"))
+      << mycojobs_.field(granted, "error") << runner.err();
+  ASSERT_TRUE(mycojobs_.wait_for_value(plain, "status", "finished")) << mycojobs_.field(plain, "error") << runner.err();
   const auto got = nlohmann::json::parse(mycojobs_.field(granted, "result"));
   EXPECT_EQ(got["read"], "hello from the host");
   EXPECT_EQ(got["other"], "FileNotFoundError") << "the ceiling's folder is not the job's";
@@ -231,14 +232,14 @@ TEST_F(OperatorPolicy, CommandWithoutACeilingUsesThatOfLiveAgents) {
   expect_says(submitted(exec), 0, "warning: no live agent runs python");
   Process running = agent(1, {"--config", of_agent});
   EXPECT_EQ(redis_.cli(1, {"HGET", "runner:1", "ceiling"}).find("/srv"), std::string::npos);
-  const Finished allowed = submitted(exec);
+  const ProcessResult allowed = submitted(exec);
   EXPECT_EQ(allowed.code, 0) << allowed.err;
   EXPECT_EQ(allowed.err, "") << "an agent is alive";
-  EXPECT_TRUE(mycojobs_.becomes(allowed.out.substr(0, allowed.out.find('\n')), "status", "finished"));
+  EXPECT_TRUE(mycojobs_.wait_for_value(allowed.out.substr(0, allowed.out.find('\n')), "status", "finished"));
   expect_says(submitted(net), 65, "so says the configuration of 1 live agent for python");
-  const Finished unknown = submitted(folder);
+  const ProcessResult unknown = submitted(folder);
   ASSERT_EQ(unknown.code, 0) << unknown.err;
-  EXPECT_TRUE(mycojobs_.becomes(unknown.out.substr(0, unknown.out.find('\n')), "detail", "policy_refused"));
+  EXPECT_TRUE(mycojobs_.wait_for_value(unknown.out.substr(0, unknown.out.find('\n')), "detail", "policy_refused"));
   const std::string own = folder_.write("own.toml", "[ceiling]\nmemory = \"1 GiB\"\n");
   expect_says(submitted(exec, {"--config", own}), 65, "policy.exec: is not allowed for context 1");
   const std::string flow = folder_.write(
@@ -250,10 +251,10 @@ TEST_F(OperatorPolicy, CommandWithoutACeilingUsesThatOfLiveAgents) {
 TEST_F(OperatorPolicy, RejectedJobIsExplainedAndRunsWithLess) {
   Process runner = agent(1);
   const std::string job = mycojobs_.submit("print('ran')", {"--delay", "0s"});
-  ASSERT_TRUE(mycojobs_.becomes(job, "status", "finished")) << runner.err();
-  PlainJob greedy{.caller = 1, .id = 77, .more = {"policy", R"({"pids":100000})"}};
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished")) << runner.err();
+  PlainJob greedy{.caller = 1, .id = 77, .extra_fields = {"policy", R"({"pids":100000})"}};
   submit(redis_, greedy);
-  ASSERT_TRUE(mycojobs_.explains(greedy.key(), "policy_refused"));
+  ASSERT_TRUE(mycojobs_.wait_for_cause(greedy.key(), "policy_refused"));
   const auto reported = mycojobs_.json({"job", "explain", greedy.key()});
   EXPECT_NE(reported["reason"].get<std::string>().find("policy.pids: 100000 is more than the ceiling of 256"),
             std::string::npos)
@@ -262,17 +263,17 @@ TEST_F(OperatorPolicy, RejectedJobIsExplainedAndRunsWithLess) {
   EXPECT_NE(mycojobs_({"job", "show", greedy.key()}).out.find("policy.pids"), std::string::npos);
   redis_.cli(1, {"HSET", greedy.key(), "policy", R"({"pids":32})"});
   EXPECT_EQ(mycojobs_({"job", "retry", greedy.key()}).code, 0);
-  EXPECT_TRUE(mycojobs_.becomes(greedy.key(), "status", "finished")) << mycojobs_.field(greedy.key(), "error");
+  EXPECT_TRUE(mycojobs_.wait_for_value(greedy.key(), "status", "finished")) << mycojobs_.field(greedy.key(), "error");
   EXPECT_EQ(mycojobs_({"verify"}).code, 0);
 }
 
 TEST_F(OperatorPolicy, CheckShowsEveryRefusalOrTheEffectivePolicy) {
   const std::string bad = folder_.write("bad.toml", "pids = 0\nmemory = \"2 GiB\"\nnet = \"loopback\"\n");
-  const Finished done = mycojobs_({"policy", "check", bad, "--config", config_, "--context", "3"});
-  EXPECT_EQ(done.code, 65);
+  const ProcessResult result = mycojobs_({"policy", "check", bad, "--config", config_, "--context", "3"});
+  EXPECT_EQ(result.code, 65);
   for (const char* words : {"bad.toml:1:1: policy.pids: 0", "policy.memory: 2 GiB is more than the ceiling of 128 MiB",
                             "policy.net: network is not allowed for context 3"}) {
-    EXPECT_NE(done.err.find(words), std::string::npos) << words << "\n" << done.err;
+    EXPECT_NE(result.err.find(words), std::string::npos) << words << "\n" << result.err;
   }
   const auto refused = mycojobs_.json({"policy", "check", bad, "--config", config_, "--context", "3"});
   EXPECT_FALSE(refused["ok"]);
@@ -295,24 +296,24 @@ TEST_F(OperatorPolicy, DiffAndShowReportThePolicy) {
   const auto differences = mycojobs_.json({"policy", "diff", a, b});
   ASSERT_EQ(differences.size(), 1U);
   EXPECT_EQ(differences[0]["field"], "fs.read");
-  const auto shown = mycojobs_.json({"policy", "show", "--type", "sal", "--config", config_, "--context", "3"});
-  EXPECT_EQ(shown["policy"]["memory"], 64 << 20);
-  EXPECT_EQ(shown["ceiling"]["memory"], 128 << 20);
-  EXPECT_EQ(shown["policy"]["pids"], 4);
+  const auto output = mycojobs_.json({"policy", "show", "--type", "sal", "--config", config_, "--context", "3"});
+  EXPECT_EQ(output["policy"]["memory"], 64 << 20);
+  EXPECT_EQ(output["ceiling"]["memory"], 128 << 20);
+  EXPECT_EQ(output["policy"]["pids"], 4);
   expect_says(mycojobs_({"policy", "show", "--type", "v.compile"}), 0, "1 GiB");
 }
 
 // SH2
 TEST_F(OperatorPolicy, AgentWithAnImpossibleCeilingDoesNotStart) {
   const std::string config = folder_.write("bad.toml", "[ceiling]\nsyscalls.add = [\"raed\"]\n");
-  const Finished done = start_agent(folder_, redis_, 1, {"--config", config}).wait();
-  EXPECT_EQ(done.code, 65);
-  EXPECT_NE(done.err.find("bad.toml:2:17: ceiling.syscalls.add[0]: \"raed\" is not a system call"), std::string::npos)
-      << done.err;
+  const ProcessResult result = start_agent(folder_, redis_, 1, {"--config", config}).wait();
+  EXPECT_EQ(result.code, 65);
+  EXPECT_NE(result.err.find("bad.toml:2:17: ceiling.syscalls.add[0]: \"raed\" is not a system call"), std::string::npos)
+      << result.err;
   expect_says(mycojobs_({"config", "check", config}), 65, "ceiling.syscalls.add[0]");
   const std::string out_of_it = folder_.write("bpf.toml", "[ceiling]\nsyscalls.add = [\"bpf\"]\n");
   expect_says(mycojobs_({"config", "check", out_of_it}), 65, "\"bpf\" is never granted");
-  const Finished printed = run(folder_, {program(), "config", "print", "--config", config_});
+  const ProcessResult printed = run(folder_, {program_path(), "config", "print", "--config", config_});
   EXPECT_NE(printed.out.find("contexts.3.ceiling.memory"), std::string::npos) << printed.out;
 }
 

@@ -8,7 +8,7 @@ namespace {
 class SignedReceipts : public Operator {
  protected:
   std::string make_key(const std::string& name) {
-    const Finished made = run(folder_, {program(), "key", "new", folder_ / name});
+    const ProcessResult made = run(folder_, {program_path(), "key", "new", folder_ / name});
     EXPECT_EQ(made.code, 0) << made.err;
     return made.out.substr(0, made.out.find('\n'));
   }
@@ -30,7 +30,7 @@ TEST_F(SignedReceipts, DetectChangedRecords) {
   ASSERT_EQ(pubkey.size(), 64U);
   Process agent = start_agent(folder_, redis_, 20, {"--runner-key", folder_ / "runner.key"});
   const std::string job = mycojobs_.submit("print('one')\nprint('two')\nresult = {'n': 1}");
-  ASSERT_TRUE(mycojobs_.becomes(job, "status", "finished"));
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished"));
   EXPECT_EQ(mycojobs_({"receipt", "verify", job}).code, 0);
   EXPECT_EQ(broken(job), "");
   EXPECT_EQ(broken(job, {"--key", pubkey}), "");
@@ -50,7 +50,7 @@ TEST_F(SignedReceipts, DetectChangedRecords) {
   EXPECT_EQ(broken(job), "end");
 
   const std::string other = mycojobs_.submit("print('one')");
-  ASSERT_TRUE(mycojobs_.becomes(other, "status", "finished"));
+  ASSERT_TRUE(mycojobs_.wait_for_value(other, "status", "finished"));
   redis_.cli(1, {"HSET", other, "receipt", receipt});
   EXPECT_EQ(broken(other), "job result log") << "another job's receipt";
 }
@@ -60,7 +60,7 @@ TEST_F(SignedReceipts, CoverTheLastAttemptAndFailures) {
   Process agent = start_agent(folder_, redis_, 20,
                               {"--runner-key", folder_ / "runner.key", "--retry-min", "1ms", "--retry-max", "1ms"});
   const std::string job = mycojobs_.submit("print('attempt')\nraise ValueError('no')", {"--retries", "2"});
-  ASSERT_TRUE(mycojobs_.becomes(job, "status", "error"));
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "error"));
   EXPECT_EQ(broken(job), "");
 }
 
@@ -68,16 +68,16 @@ TEST_F(SignedReceipts, RunnerNeedsAPrivateKeyToSign) {
   const std::string job = [&] {
     Process agent = start_agent(folder_, redis_, 20);
     const std::string submitted = mycojobs_.submit("print(1)");
-    EXPECT_TRUE(mycojobs_.becomes(submitted, "status", "finished"));
+    EXPECT_TRUE(mycojobs_.wait_for_value(submitted, "status", "finished"));
     return submitted;
   }();
-  const Finished unsigned_one = mycojobs_({"receipt", "verify", job});
+  const ProcessResult unsigned_one = mycojobs_({"receipt", "verify", job});
   EXPECT_NE(unsigned_one.code, 0);
   EXPECT_NE(unsigned_one.err.find("mycojobs key new"), std::string::npos) << unsigned_one.err;
   make_key("open.key");
   std::filesystem::permissions(folder_ / "open.key", std::filesystem::perms(0644));
   Process agent = start_agent(folder_, redis_, 21, {"--runner-key", folder_ / "open.key"});
-  const Finished refused = agent.wait();
+  const ProcessResult refused = agent.wait();
   EXPECT_NE(refused.code, 0);
   EXPECT_NE(refused.err.find("chmod 600"), std::string::npos) << refused.err;
 }

@@ -7,7 +7,7 @@ namespace {
 class Records : public Operator {
  protected:
   std::string make_key(const std::string& name) {
-    const Finished made = run(folder_, {program(), "key", "new", name, "--keys-dir", folder_ / "keys"});
+    const ProcessResult made = run(folder_, {program_path(), "key", "new", name, "--keys-dir", folder_ / "keys"});
     EXPECT_EQ(made.code, 0) << made.err;
     return made.out.substr(0, made.out.find('\n'));
   }
@@ -48,7 +48,7 @@ TEST_F(Records, ActiveObjectsAreNotDeleted) {
   EXPECT_EQ(mycojobs_({"runner", "create", "--id", "20", "--topic", "here"}).code, 0);
   {
     Process one = agent(20);
-    ASSERT_TRUE(mycojobs_.becomes(job, "status", "finished"));
+    ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished"));
     expect_says(mycojobs_({"runner", "delete", "20"}), 65, "is this runner");
   }
   EXPECT_EQ(mycojobs_.json({"runner", "update", "20", "--queues", "yes"})["local"], true);

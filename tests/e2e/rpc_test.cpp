@@ -9,7 +9,7 @@ namespace {
 using nlohmann::json;
 
 // Returns the address from the server's log.
-std::string address_of(const Process& process) {
+std::string wait_for_address(const Process& process) {
   std::string url;
   EXPECT_TRUE(eventually([&] {
     const std::string text = process.err();
@@ -21,7 +21,7 @@ std::string address_of(const Process& process) {
   return url;
 }
 
-json node_of(const json& dag, const std::string& name) {
+json find_node(const json& dag, const std::string& name) {
   for (const json& node : dag.at("nodes")) {
     if (node.value("name", "") == name) return node;
   }
@@ -32,29 +32,29 @@ json node_of(const json& dag, const std::string& name) {
 class Host {
  public:
   explicit Host(const std::string& token_note) {
-    const Finished made =
-        run(folder, {program(), "key", "token", "--operator", "--note", token_note, "--api-tokens", tokens()});
+    const ProcessResult made =
+        run(folder, {program_path(), "key", "token", "--operator", "--note", token_note, "--api-tokens", tokens()});
     EXPECT_EQ(made.code, 0) << made.err;
     token = made.out.substr(0, made.out.find('\n'));
   }
   std::string tokens() const { return folder / "tokens"; }
   Process coordinator() const {
-    return Process(folder, {program(), "coordinator", "--redis", redis.url(), "--context", "1", "--api-listen",
+    return Process(folder, {program_path(), "coordinator", "--redis", redis.url(), "--context", "1", "--api-listen",
                             "127.0.0.1:0", "--api-tokens", tokens(), "--state-dir", folder / "state"});
   }
   Process agent(std::vector<std::string> more = {}) const {
     more.insert(more.end(), {"--api-tokens", tokens()});
     return start_agent(folder, redis, 20, more);
   }
-  Finished curl(const std::string& url, const std::string& body, const std::string& bearer) const {
+  ProcessResult curl(const std::string& url, const std::string& body, const std::string& bearer) const {
     return run(folder,
                {"curl", "-s", "-w", "\n%{http_code}", url, "-H", "Authorization: Bearer " + bearer, "-d", body});
   }
   json call(const std::string& url, const std::string& method, const json& params) const {
     const json body{{"jsonrpc", "2.0"}, {"id", 1}, {"method", method}, {"params", params}};
-    const Finished done = curl(url, body.dump(), token);
-    const json reply = json::parse(done.out.substr(0, done.out.rfind('\n')), nullptr, false);
-    EXPECT_TRUE(reply.is_object() && reply.contains("result")) << method << " " << done.out;
+    const ProcessResult command_result = curl(url, body.dump(), token);
+    const json reply = json::parse(command_result.out.substr(0, command_result.out.rfind('\n')), nullptr, false);
+    EXPECT_TRUE(reply.is_object() && reply.contains("result")) << method << " " << command_result.out;
     return reply.is_object() ? reply.value("result", json::object()) : json::object();
   }
 
@@ -67,9 +67,9 @@ TEST(Rpc, CurlClientRunsAFlow) {
   const Host host("the story");
   Process coordinator = host.coordinator();
   Process agent = host.agent();
-  const std::string url = address_of(coordinator);
+  const std::string url = wait_for_address(coordinator);
   ASSERT_FALSE(url.empty());
-  ASSERT_TRUE(is_up(host.redis, 20)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(host.redis, 20)) << agent.err();
 
   host.call(url, "actor.create", {{"id", 12}});
   host.call(url, "context.create", {{"id", 1}, {"admins", {12}}});
@@ -103,11 +103,11 @@ TEST(Rpc, CurlClientRunsAFlow) {
 
   // The command-line client, a batch, a notification, and a client without a token.
   const std::vector<std::string> with_token{"MYCOJOBS_TOKEN=" + host.token, "COORDINATOR_URL=" + url};
-  const Finished asked = run(host.folder, {program(), "rpc", "system.info"}, with_token);
+  const ProcessResult asked = run(host.folder, {program_path(), "rpc", "system.info"}, with_token);
   EXPECT_EQ(asked.code, 0) << asked.err;
   EXPECT_EQ(json::parse(asked.out).value("role", ""), "coordinator");
-  EXPECT_NE(run(host.folder, {program(), "rpc", "job.get", R"({"id": 999})"}, with_token).code, 0);
-  EXPECT_NE(run(host.folder, {program(), "rpc", "system.info"}, {"COORDINATOR_URL=" + url}).code, 0);
+  EXPECT_NE(run(host.folder, {program_path(), "rpc", "job.get", R"({"id": 999})"}, with_token).code, 0);
+  EXPECT_NE(run(host.folder, {program_path(), "rpc", "system.info"}, {"COORDINATOR_URL=" + url}).code, 0);
   EXPECT_TRUE(host.curl(url, R"({"jsonrpc":"2.0","method":"system.ping"})", host.token).out.ends_with("204"));
   EXPECT_TRUE(
       host.curl(url, R"([{"jsonrpc":"2.0","id":1,"method":"system.ping"},1])", host.token).out.ends_with("200"));
@@ -118,11 +118,12 @@ TEST(Rpc, CurlClientRunsAFlow) {
 TEST(Rpc, NodeRunsOnAnotherHost) {
   const Host here("here"), there("there");
   Process coordinator = here.coordinator();
-  const std::string url = address_of(coordinator);
-  const Finished made = run(there.folder, {program(), "key", "new", "runner", "--keys-dir", there.folder / "keys"});
+  const std::string url = wait_for_address(coordinator);
+  const ProcessResult made =
+      run(there.folder, {program_path(), "key", "new", "runner", "--keys-dir", there.folder / "keys"});
   ASSERT_EQ(made.code, 0) << made.err;
   Process agent = there.agent({"--supervisor-listen", "127.0.0.1:0", "--runner-key", there.folder / "keys/runner.key"});
-  const std::string supervisor = address_of(agent);
+  const std::string supervisor = wait_for_address(agent);
   ASSERT_FALSE(url.empty() || supervisor.empty());
   here.call(url, "runner.create", {{"id", 77}, {"address", supervisor}, {"secret", there.token}});
   const json definition{
@@ -146,7 +147,7 @@ TEST(Rpc, NodeRunsOnAnotherHost) {
   EXPECT_EQ(result.value("status", ""), "finished") << here.call(url, "flow.dag", id);
   EXPECT_EQ(result.at("result").value("far.n", ""), "7") << result;
   const json dag = here.call(url, "flow.dag", id);
-  const json far = node_of(dag, "far"), bad = node_of(dag, "bad");
+  const json far = find_node(dag, "far"), bad = find_node(dag, "bad");
   EXPECT_EQ(far.value("supervisor_url", ""), supervisor);
   const json log = here.call(url, "job.logs", {{"id", far.at("id")}});
   EXPECT_NE(log.dump().find("far away"), std::string::npos) << log;
@@ -155,21 +156,22 @@ TEST(Rpc, NodeRunsOnAnotherHost) {
   for (const json& node : {far, bad}) {
     const json job = here.call(url, "job.get", {{"id", node.at("id")}});
     const std::string key = job.at("caller_id").dump() + ':' + job.at("id").dump();
-    const Finished verified =
-        run(here.folder, {program(), "receipt", "verify", key, "--redis", here.redis.url(), "--key",
+    const ProcessResult verified =
+        run(here.folder, {program_path(), "receipt", "verify", key, "--redis", here.redis.url(), "--key",
                           made.out.substr(0, made.out.find('\n')), "--state-dir", here.folder / "client"});
     EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   }
-  const json done = there.call(supervisor, "job.run", {{"script", "result = {'x': 'y'}"}, {"script_type", "python"}});
-  EXPECT_EQ(done.at("result").value("x", ""), "y") << "the answer has the job's result";
+  const json command_result =
+      there.call(supervisor, "job.run", {{"script", "result = {'x': 'y'}"}, {"script_type", "python"}});
+  EXPECT_EQ(command_result.at("result").value("x", ""), "y") << "the answer has the job's result";
 }
 
 TEST(Rpc, CancellingAFlowReachesTheOtherHost) {
   const Host here("here"), there("there");
   Process coordinator = here.coordinator();
-  const std::string url = address_of(coordinator);
+  const std::string url = wait_for_address(coordinator);
   Process agent = there.agent({"--supervisor-listen", "127.0.0.1:0", "--grace", "1s"});
-  const std::string supervisor = address_of(agent);
+  const std::string supervisor = wait_for_address(agent);
   ASSERT_FALSE(url.empty() || supervisor.empty());
   here.call(url, "runner.create", {{"id", 77}, {"address", supervisor}, {"secret", there.token}});
   const json definition{{"name", "far"},

@@ -40,31 +40,31 @@ bool HttpWire::send(const std::string& text) {
 }
 
 HttpWire::Reply HttpWire::read() {
-  const auto more = [this] {
+  const auto extra_options = [this] {
     char bytes[16384];
     const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, 0);
-    if (got > 0) ahead_.append(bytes, static_cast<std::size_t>(got));
+    if (got > 0) buffer_.append(bytes, static_cast<std::size_t>(got));
     return got > 0;
   };
   std::size_t head = 0;
-  while ((head = ahead_.find("\r\n\r\n")) == std::string::npos) {
-    if (!more()) return {};
+  while ((head = buffer_.find("\r\n\r\n")) == std::string::npos) {
+    if (!extra_options()) return {};
   }
   Reply reply;
-  reply.status = std::atoi(ahead_.c_str() + ahead_.find(' '));
-  const auto length = ahead_.find("Content-Length: ");
-  const std::size_t size = length < head ? std::strtoul(ahead_.c_str() + length + 16, nullptr, 10) : 0;
-  while (ahead_.size() < head + 4 + size) {
-    if (!more()) return {};
+  reply.status = std::atoi(buffer_.c_str() + buffer_.find(' '));
+  const auto length = buffer_.find("Content-Length: ");
+  const std::size_t size = length < head ? std::strtoul(buffer_.c_str() + length + 16, nullptr, 10) : 0;
+  while (buffer_.size() < head + 4 + size) {
+    if (!extra_options()) return {};
   }
-  reply.body = ahead_.substr(head + 4, size);
-  ahead_.erase(0, head + 4 + size);
+  reply.body = buffer_.substr(head + 4, size);
+  buffer_.erase(0, head + 4 + size);
   return reply;
 }
 
-HttpWire::Reply HttpWire::post(const std::string& path, const std::string& body, const std::string& more_headers) {
+HttpWire::Reply HttpWire::post(const std::string& path, const std::string& body, const std::string& extra_headers) {
   const bool sent = send("POST " + path + " HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n" +
-                         more_headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+                         extra_headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
   // The server rejects the request before reading it completely; the response is still sent.
   (void)sent;
   return read();
@@ -72,20 +72,20 @@ HttpWire::Reply HttpWire::post(const std::string& path, const std::string& body,
 
 // ---- one tenant ----
 
-Tenant::Tenant(int of, std::vector<std::string> redis_options, int more_context)
+Tenant::Tenant(int of, std::vector<std::string> redis_options, int second_context)
     : context(of), redis(folder, std::move(redis_options)), contexts_(std::to_string(of)) {
-  if (more_context > 0) contexts_ += "," + std::to_string(more_context);
+  if (second_context > 0) contexts_ += "," + std::to_string(second_context);
 }
 
 std::vector<std::string> Tenant::line(std::vector<std::string> words) const {
-  words.insert(words.begin(), program());
+  words.insert(words.begin(), program_path());
   words.insert(words.end(), {"--redis", redis.url(), "--state-dir", state_dir("client")});
   if (std::find(words.begin(), words.end(), "--context") == words.end())
     words.insert(words.end(), {"--context", std::to_string(context)});
   return words;
 }
 
-Finished Tenant::operator()(std::vector<std::string> words, std::string input) const {
+ProcessResult Tenant::operator()(std::vector<std::string> words, std::string input) const {
   return run(folder, line(std::move(words)), {"MYCOJOBS_KEYS_DIR=" + keys()}, std::move(input));
 }
 Process Tenant::start(std::vector<std::string> words) const {
@@ -94,20 +94,20 @@ Process Tenant::start(std::vector<std::string> words) const {
 
 json Tenant::json(std::vector<std::string> words) const {
   words.emplace_back("--json");
-  const Finished done = (*this)(std::move(words));
-  auto parsed = nlohmann::json::parse(done.out, nullptr, false);
-  EXPECT_FALSE(parsed.is_discarded()) << done.out << done.err;
+  const ProcessResult result = (*this)(std::move(words));
+  auto parsed = nlohmann::json::parse(result.out, nullptr, false);
+  EXPECT_FALSE(parsed.is_discarded()) << result.out << result.err;
   return parsed;
 }
 
 std::string Tenant::make_key(const std::string& name) {
-  const Finished made = run(folder, {program(), "key", "new", name, "--keys-dir", keys()});
+  const ProcessResult made = run(folder, {program_path(), "key", "new", name, "--keys-dir", keys()});
   EXPECT_EQ(made.code, 0) << made.err;
   return made.out.substr(0, made.out.find('\n'));
 }
 
-void Tenant::coordinate(std::vector<std::string> more) {
-  std::vector<std::string> argv{program(),
+void Tenant::start_coordinator(std::vector<std::string> extra_options) {
+  std::vector<std::string> argv{program_path(),
                                 "coordinator",
                                 "--redis",
                                 redis.url(),
@@ -123,7 +123,7 @@ void Tenant::coordinate(std::vector<std::string> more) {
                                 state_dir("coordinator"),
                                 "--coordinator-lease",
                                 "1s"};
-  argv.insert(argv.end(), more.begin(), more.end());
+  argv.insert(argv.end(), extra_options.begin(), extra_options.end());
   coordinator = std::make_unique<Process>(folder, argv);
   if (port != 0) return;
   const std::string says = "JSON-RPC at http://127.0.0.1:";
@@ -135,13 +135,13 @@ void Tenant::coordinate(std::vector<std::string> more) {
   })) << coordinator->err();
 }
 
-void Tenant::work(int runner, std::vector<std::string> more) {
-  more.insert(more.end(), {"--runner-key", keys() + "/runner.key", "--lease", "2s", "--context", contexts_,
-                           "--state-dir", state_dir("agent" + std::to_string(runner))});
-  agents.push_back(std::make_unique<Process>(start_agent(folder, redis, runner, more)));
+void Tenant::work(int runner, std::vector<std::string> extra_options) {
+  extra_options.insert(extra_options.end(), {"--runner-key", keys() + "/runner.key", "--lease", "2s", "--context",
+                                             contexts_, "--state-dir", state_dir("agent" + std::to_string(runner))});
+  agents.push_back(std::make_unique<Process>(start_agent(folder, redis, runner, extra_options)));
 }
 
-std::vector<std::string> Tenant::keys_like(const std::string& pattern) const {
+std::vector<std::string> Tenant::find_keys(const std::string& pattern) const {
   std::istringstream lines(cli({"KEYS", pattern}));
   std::vector<std::string> all;
   for (std::string each; std::getline(lines, each);) {
@@ -161,7 +161,7 @@ std::vector<std::string> Tenant::msg_in() const {
 }
 
 void Tenant::expect_verified() const {
-  const Finished verified = (*this)({"verify"});
+  const ProcessResult verified = (*this)({"verify"});
   EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
 }
 
@@ -177,25 +177,25 @@ Tenants::Tenants(std::vector<std::string> redis_options)
   alice.make_key("runner");
 }
 
-void Tenants::introduce(const std::string& bobs_url, const std::string& alices_url) {
-  const auto done = [](const Tenant& of, std::vector<std::string> words) {
-    const Finished made = of(std::move(words));
+void Tenants::create_peer_records(const std::string& bobs_url, const std::string& alices_url) {
+  const auto run_command = [](const Tenant& tenant, std::vector<std::string> words) {
+    const ProcessResult made = tenant(std::move(words));
     EXPECT_EQ(made.code, 0) << made.err;
   };
-  done(bob, {"actor", "create", "--id", "12", "--key", bobs_key});
-  done(bob, {"context", "create", "7", "--admin", "12"});
-  done(bob, {"context", "create", "8", "--admin", "12", "--context", "8"});
-  done(bob, {"runner", "create", "--id", "50", "--address", alices_url, "--pubkey", alices_supervisor});
-  done(alice, {"actor", "create", "--id", "5", "--key", bobs_key, "--address", bobs_url});
-  done(alice, {"actor", "create", "--id", "6", "--key", alices_key});
-  done(alice, {"context", "create", "9", "--admin", "6", "--submitter", "5"});
-  done(alice, {"runner", "create", "--id", "50", "--address", bobs_url, "--pubkey", bobs_supervisor});
+  run_command(bob, {"actor", "create", "--id", "12", "--key", bobs_key});
+  run_command(bob, {"context", "create", "7", "--admin", "12"});
+  run_command(bob, {"context", "create", "8", "--admin", "12", "--context", "8"});
+  run_command(bob, {"runner", "create", "--id", "50", "--address", alices_url, "--pubkey", alices_supervisor});
+  run_command(alice, {"actor", "create", "--id", "5", "--key", bobs_key, "--address", bobs_url});
+  run_command(alice, {"actor", "create", "--id", "6", "--key", alices_key});
+  run_command(alice, {"context", "create", "9", "--admin", "6", "--submitter", "5"});
+  run_command(alice, {"runner", "create", "--id", "50", "--address", bobs_url, "--pubkey", bobs_supervisor});
 }
 
-void Tenants::meet() {
-  bob.coordinate();
-  alice.coordinate();
-  introduce(bob.url(), alice.url());
+void Tenants::start_both() {
+  bob.start_coordinator();
+  alice.start_coordinator();
+  create_peer_records(bob.url(), alice.url());
 }
 
 Message message_of_bob(const Tenants& tenants, Id id, const std::string& script) {

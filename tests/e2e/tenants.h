@@ -16,7 +16,7 @@
 
 namespace mycojobs::test {
 
-inline constexpr Id kBob = 12, kBobThere = 5, kBobsContext = 7, kAlicesContext = 9;
+inline constexpr Id kBob = 12, kBobAtAlice = 5, kBobsContext = 7, kAlicesContext = 9;
 
 // Sends one request at a time to 127.0.0.1 over a persistent connection.
 class HttpWire {
@@ -26,42 +26,42 @@ class HttpWire {
     int status = 0;  // 0 if there was no response
     std::string body;
   };
-  Reply post(const std::string& path, const std::string& body, const std::string& more_headers = "");
+  Reply post(const std::string& path, const std::string& body, const std::string& extra_headers = "");
   bool send(const std::string& text);
   Reply read();
 
  private:
   Fd socket_;
-  std::string ahead_;
+  std::string buffer_;
 };
 
 class Tenant {
  public:
-  Tenant(int context, std::vector<std::string> redis_options = {}, int more_context = 0);
+  Tenant(int context, std::vector<std::string> redis_options = {}, int second_context = 0);
   Tenant(const Tenant&) = delete;
 
   // runs the command as the operator and waits
-  Finished operator()(std::vector<std::string> words, std::string input = "") const;
+  ProcessResult operator()(std::vector<std::string> words, std::string input = "") const;
   Process start(std::vector<std::string> words) const;
   nlohmann::json json(std::vector<std::string> words) const;
   std::string make_key(const std::string& name);  // returns the public key
   SigningKey key(const std::string& name) const { return SigningKey::load(keys() + "/" + name + ".key").value(); }
   std::string keys() const { return folder / "keys"; }
   // Starts the coordinator and waits until it listens. A restarted coordinator uses the same port.
-  void coordinate(std::vector<std::string> more = {});
-  void work(int runner = 20, std::vector<std::string> more = {});
+  void start_coordinator(std::vector<std::string> extra_options = {});
+  void work(int runner = 20, std::vector<std::string> extra_options = {});
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port); }
 
   std::string cli(std::vector<std::string> words, std::string input = "") const {
     return redis.cli(context, std::move(words), std::move(input));
   }
   std::string field(const std::string& key, const std::string& name) const { return cli({"HGET", key, name}); }
-  bool becomes(const std::string& key, const std::string& name, const std::string& value,
-               Seconds limit = Seconds(60)) const {
+  bool wait_for_value(const std::string& key, const std::string& name, const std::string& value,
+                      Seconds limit = Seconds(60)) const {
     return eventually([&] { return field(key, name) == value; }, limit);
   }
   // Returns the keys that match the pattern, for example "message:5:*".
-  std::vector<std::string> keys_like(const std::string& pattern) const;
+  std::vector<std::string> find_keys(const std::string& pattern) const;
   std::vector<std::string> msg_in() const;  // oldest first
   void expect_verified() const;
 
@@ -82,9 +82,9 @@ class Tenant {
 struct Tenants {
   explicit Tenants(std::vector<std::string> redis_options = {});
   // Creates the records of each other with these addresses.
-  void introduce(const std::string& bobs_url, const std::string& alices_url);
+  void create_peer_records(const std::string& bobs_url, const std::string& alices_url);
   // Starts both coordinators and creates the records.
-  void meet();
+  void start_both();
 
   Tenant bob, alice;
   std::string bobs_key, alices_key, bobs_supervisor, alices_supervisor;  // public keys

@@ -27,9 +27,9 @@ std::uint64_t now_s() { return static_cast<std::uint64_t>(::time(nullptr)); }
 class TenantsE2e : public ::testing::Test {
  protected:
   void SetUp() override {
-    both_.meet();
+    both_.start_both();
     alice_.work();
-    ASSERT_TRUE(is_up(alice_.redis, 20, kAlicesContext)) << alice_.agents.front()->err();
+    ASSERT_TRUE(wait_until_registered(alice_.redis, 20, kAlicesContext)) << alice_.agents.front()->err();
   }
   std::vector<std::string> send(std::vector<std::string> what, std::vector<std::string> more = {}) const {
     what.insert(what.begin(), {"message", "send"});
@@ -42,12 +42,12 @@ class TenantsE2e : public ::testing::Test {
   }
   // Runs the command and returns the name of the message, for example "12:1".
   std::string sent(const std::vector<std::string>& words) const {
-    const Finished done = bob_(words);
-    EXPECT_EQ(done.code, 0) << done.err;
-    return done.out.substr(0, done.out.find('\n'));
+    const ProcessResult command_result = bob_(words);
+    EXPECT_EQ(command_result.code, 0) << command_result.err;
+    return command_result.out.substr(0, command_result.out.find('\n'));
   }
   bool ends(const std::string& message, const std::string& as = "processed") const {
-    const bool ended = bob_.becomes("message:" + message, "status", as);
+    const bool ended = bob_.wait_for_value("message:" + message, "status", as);
     EXPECT_TRUE(ended) << message << " is " << bob_.field("message:" + message, "status") << ": "
                        << bob_.field("message:" + message, "error") << "\n"
                        << bob_.coordinator->err() << alice_.coordinator->err();
@@ -98,34 +98,35 @@ TEST_F(TenantsE2e, JobSentWithRedisCliRunsAndReturnsItsResult) {
   ASSERT_TRUE(ends("12:101"));
   EXPECT_EQ(bob_.msg_in(), std::vector<std::string>{"message:12:101"});
   EXPECT_EQ(bob_.field("message:12:101", "transport_status"), "read");
-  EXPECT_TRUE(bob_.becomes("message:12:101", "transport_id", "9 message:5:101"));
+  EXPECT_TRUE(bob_.wait_for_value("message:12:101", "transport_id", "9 message:5:101"));
   EXPECT_EQ(bob_.field("job:12:500", "status"), "finished");
   EXPECT_EQ(bob_.field("job:12:500", "result"), R"({"n":"7"})");
   EXPECT_EQ(bob_.cli({"LLEN", "msg_out"}), "0");
   EXPECT_EQ(bob_.cli({"LLEN", "msg_out_coordinator"}), "0");
-  const auto there = alice_.keys_like("job:*");
+  const auto there = alice_.find_keys("job:*");
   ASSERT_EQ(there.size(), 1U);
   EXPECT_TRUE(there[0].starts_with("job:5:")) << there[0];
   EXPECT_EQ(alice_.field(there[0], "runner_id"), "20");
   EXPECT_EQ(alice_.field("message:5:101", "status"), "processed");
   const std::string key = alice_.field("runner:20", "pubkey");
-  const Finished receipt = bob_({"receipt", "verify", "job:12:500", "--key", key});
+  const ProcessResult receipt = bob_({"receipt", "verify", "job:12:500", "--key", key});
   EXPECT_EQ(receipt.code, 0) << receipt.out << receipt.err;
   bob_.cli({"HSET", "job:12:500", "result", R"({"n":"8"})"});
   EXPECT_EQ(bob_({"receipt", "verify", "job:12:500", "--key", key}).code, 1);
 }
 
 TEST_F(TenantsE2e, MessageSendFollowsTheMessageToItsEnd) {
-  const Finished done = bob_(send({script("print('a line of there')\nresult = {'x': '42'}"), "--follow"}));
-  expect_says(done, 0, "a line of there");
-  expect_says(done, 0, "x = 42");
-  const Finished failed = bob_(send({script("raise ValueError('not like this')"), "--follow"}));
+  const ProcessResult command_result =
+      bob_(send({script("print('a line of there')\nresult = {'x': '42'}"), "--follow"}));
+  expect_says(command_result, 0, "a line of there");
+  expect_says(command_result, 0, "x = 42");
+  const ProcessResult failed = bob_(send({script("raise ValueError('not like this')"), "--follow"}));
   expect_says(failed, 1, "not like this");
   expect_says(failed, 1, "1 of its jobs failed");
 }
 
 TEST_F(TenantsE2e, WaitShowsTheStateOfAMessage) {
-  const Finished unsigned_yet = bob_(send({script("result = {}")}, {"--key", "supervisor"}));
+  const ProcessResult unsigned_yet = bob_(send({script("result = {}")}, {"--key", "supervisor"}));
   expect_says(unsigned_yet, 65, "is not the key of actor 12");
   expect_says(bob_(send({"--text", "hello", "--env", "A=1"})), 65, "--env: is for a script (FILE) alone");
   alice_.coordinator->signal(SIGKILL);
@@ -139,14 +140,14 @@ TEST_F(TenantsE2e, WaitShowsTheStateOfAMessage) {
   bob_.coordinator->wait();
   Process second = bob_.start({"message", "follow", "12:1"});
   EXPECT_TRUE(eventually([&] { return second.err().find("no coordinator leads context 7") != std::string::npos; }));
-  alice_.coordinate();
-  bob_.coordinate();
+  alice_.start_coordinator();
+  bob_.start_coordinator();
   EXPECT_EQ(second.wait().code, 0) << second.err();
 }
 
 TEST_F(TenantsE2e, RpcCreatesAndSendsAMessage) {
   const std::string token = [&] {
-    const Finished made = bob_({"key", "token", "--actor", "12", "--api-tokens", bob_.folder / "tokens"});
+    const ProcessResult made = bob_({"key", "token", "--actor", "12", "--api-tokens", bob_.folder / "tokens"});
     EXPECT_EQ(made.code, 0) << made.err;
     return made.out.substr(0, made.out.find('\n'));
   }();
@@ -181,11 +182,11 @@ TEST_F(TenantsE2e, RpcCreatesAndSendsAMessage) {
 
 TEST_F(TenantsE2e, MessageToARunnersTopicRunsThere) {
   alice_.work(21);
-  ASSERT_TRUE(is_up(alice_.redis, 21, kAlicesContext));
+  ASSERT_TRUE(wait_until_registered(alice_.redis, 21, kAlicesContext));
   for (const std::string runner : {"21", "20", "21"}) {
-    const auto before = alice_.keys_like("job:*");
+    const auto before = alice_.find_keys("job:*");
     ASSERT_TRUE(ends(sent(send({script("result = {}")}, {"--topic", "runner" + runner}))));
-    for (const std::string& job : alice_.keys_like("job:*")) {
+    for (const std::string& job : alice_.find_keys("job:*")) {
       if (std::find(before.begin(), before.end(), job) != before.end()) continue;
       EXPECT_EQ(alice_.field(job, "runner_id"), runner) << job;
     }
@@ -230,10 +231,11 @@ TEST_F(TenantsE2e, FlowIsSentAsAWhole) {
           {"script", "import os\nresult = {'n': '2', 'region': os.environ['REGION'], 'own': os.environ['OWN']}"},
           {"type", "python"}}}}}};
   const std::string file = bob_.folder.write("flow.json", flow.dump());
-  const Finished done = bob_(send({"--flow", file, "--follow"}));
-  for (const char* each : {"two.n = 2", "two.region = of the flow", "two.own = of the job"}) expect_says(done, 0, each);
-  EXPECT_EQ(alice_.keys_like("flow:*").size(), 1U);
-  EXPECT_TRUE(bob_.keys_like("flow:*").empty());
+  const ProcessResult command_result = bob_(send({"--flow", file, "--follow"}));
+  for (const char* each : {"two.n = 2", "two.region = of the flow", "two.own = of the job"})
+    expect_says(command_result, 0, each);
+  EXPECT_EQ(alice_.find_keys("flow:*").size(), 1U);
+  EXPECT_TRUE(bob_.find_keys("flow:*").empty());
 }
 
 // A node of bob's flow runs at alice, named as one of bob's runners. It receives the files of its predecessor and
@@ -244,7 +246,7 @@ class TenantsFiles : public TenantsE2e {
     bob_.shares_state = alice_.shares_state = true;
     TenantsE2e::SetUp();
     bob_.work(30);
-    ASSERT_TRUE(is_up(bob_.redis, 30, kBobsContext));
+    ASSERT_TRUE(wait_until_registered(bob_.redis, 30, kBobsContext));
     ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", bob_.url()}).code,
               0);
     ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
@@ -274,24 +276,25 @@ TEST_F(TenantsFiles, RemoteNodeReadsAndWritesArtifacts) {
           {"inputs", {"far/out.txt"}},
           {"script",
            "text = open('/job/inputs/far/out.txt').read()\nresult = {'size': len(text), 'end': text[-10:]}"}}}}}};
-  const Finished begun = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"});
+  const ProcessResult begun = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--json"});
   ASSERT_EQ(begun.code, 0) << begun.err;
-  const std::string key = bob_.keys_like("flow:*").at(0);
-  EXPECT_TRUE(bob_.becomes(key, "status", "finished", Seconds(90)))
+  const std::string key = bob_.find_keys("flow:*").at(0);
+  EXPECT_TRUE(bob_.wait_for_value(key, "status", "finished", Seconds(90)))
       << bob_.field(key, "error") << bob_.field(key, "result") << bob_.coordinator->err() << alice_.coordinator->err();
   const json result = json::parse(bob_.field(key, "result"));
   EXPECT_EQ(result.value("last.end", ""), "ran with 1") << result;
   EXPECT_EQ(result.value("last.size", ""), "800010") << result;
-  ASSERT_EQ(alice_.keys_like("job:15:*").size(), 1U);
-  EXPECT_TRUE(alice_.keys_like("flow:*").empty());
+  ASSERT_EQ(alice_.find_keys("job:15:*").size(), 1U);
+  EXPECT_TRUE(alice_.find_keys("flow:*").empty());
 
   // The receipt of alice's runner is stored here, too.
-  const std::vector<std::string> jobs = bob_.keys_like("job:*");
+  const std::vector<std::string> jobs = bob_.find_keys("job:*");
   const auto far =
       std::find_if(jobs.begin(), jobs.end(), [&](const auto& each) { return bob_.field(each, "name") == "far"; });
   ASSERT_NE(far, jobs.end());
-  EXPECT_EQ(bob_.field(*far, "ran_as"), "9 " + alice_.keys_like("job:15:*").at(0));
-  const Finished verified = bob_({"receipt", "verify", far->substr(4), "--key", alice_.key("runner").public_key()});
+  EXPECT_EQ(bob_.field(*far, "ran_as"), "9 " + alice_.find_keys("job:15:*").at(0));
+  const ProcessResult verified =
+      bob_({"receipt", "verify", far->substr(4), "--key", alice_.key("runner").public_key()});
   EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   bob_.cli({"HSET", *far, "ran_as", "9 job:15:77"});
   EXPECT_NE(bob_({"receipt", "verify", far->substr(4), "--key", alice_.key("runner").public_key()}).code, 0)
@@ -328,18 +331,18 @@ end
 )lua");
   const std::string far = bob_.folder.write("far.json", manifest.dump());
   expect_says(bob_({"workflow", "apply", far}), 77, "owner: actor 1 may not create jobs in context 7");
-  const Finished applied = bob_({"workflow", "apply", far, "--owner", "12"});
+  const ProcessResult applied = bob_({"workflow", "apply", far, "--owner", "12"});
   ASSERT_EQ(applied.code, 0) << applied.err;
   expect_says(bob_({"workflow", "send", "bob/Asked", R"({"n": 21})"}), 0, "bob/far@1");
   const auto state = [&] {  // until its event is processed, there is nothing to show
-    const json shown = json::parse(bob_({"workflow", "show", "far", "--json"}).out, nullptr, false);
-    return shown.is_object() ? shown.value("state", json::object()) : json::object();
+    const json instance = json::parse(bob_({"workflow", "show", "far", "--json"}).out, nullptr, false);
+    return instance.is_object() ? instance.value("state", json::object()) : json::object();
   };
   EXPECT_TRUE(eventually([&] { return state().contains("status"); }, Seconds(60)))
       << bob_.coordinator->err() << bob_({"workflow", "explain", "far"}).out;
   EXPECT_EQ(state(), json({{"status", "ok"}, {"n", 42}}));
-  EXPECT_EQ(alice_.keys_like("job:15:*").size(), 1U);
-  const std::string there = alice_.keys_like("job:15:*").at(0);
+  EXPECT_EQ(alice_.find_keys("job:15:*").size(), 1U);
+  const std::string there = alice_.find_keys("job:15:*").at(0);
   EXPECT_NE(alice_.field(there, "receipt").find("signature"), std::string::npos);
 }
 
@@ -347,7 +350,7 @@ TEST_F(TenantsFiles, ArtifactsOfAMessageAreReceived) {
   const std::string name =
       sent(send({script("import mycojobs\n(mycojobs.artifacts / 'a.txt').write_text('from afar')")}));
   ASSERT_TRUE(ends(name));
-  const std::string job = bob_.keys_like("job:12:*").at(0).substr(4);
+  const std::string job = bob_.find_keys("job:12:*").at(0).substr(4);
   expect_says(bob_({"job", "artifacts", job, "a.txt"}), 0, "from afar");
   expect_says(bob_({"message", "show", name}), 0, "over");
 }
@@ -360,16 +363,17 @@ class TenantsMycelium : public TenantsE2e {
     const auto at = [this](std::size_t node) {
       return std::vector<std::string>{"--mycelium-url", mesh_[node].rest, "--coordinator-networks", ""};
     };
-    bob_.coordinate(at(0));
-    alice_.coordinate(at(1));
-    both_.introduce(address(0), address(1));
+    bob_.start_coordinator(at(0));
+    alice_.start_coordinator(at(1));
+    both_.create_peer_records(address(0), address(1));
     ASSERT_EQ(alice_({"actor", "create", "--id", "15", "--key", both_.bobs_supervisor, "--address", address(0)}).code,
               0);
     ASSERT_EQ(alice_({"context", "grant", "9", "--submitter", "15"}).code, 0);
     ASSERT_EQ(bob_({"runner", "update", "50", "--target-context", "9"}).code, 0);
     alice_.work();
     bob_.work(30);
-    ASSERT_TRUE(is_up(alice_.redis, 20, kAlicesContext) && is_up(bob_.redis, 30, kBobsContext));
+    ASSERT_TRUE(wait_until_registered(alice_.redis, 20, kAlicesContext) &&
+                wait_until_registered(bob_.redis, 30, kBobsContext));
   }
   std::string address(std::size_t node) const { return "mycelium://" + mesh_[node].key; }
   std::vector<std::string> over_mycelium(const std::string& text, std::vector<std::string> more = {}) {
@@ -383,27 +387,27 @@ class TenantsMycelium : public TenantsE2e {
 };
 
 TEST_F(TenantsMycelium, MessageReturnsLinesResultAndArtifacts) {
-  const Finished done = bob_(over_mycelium(
+  const ProcessResult command_result = bob_(over_mycelium(
       "import mycojobs\nprint('a line of there')\n(mycojobs.artifacts / 'a.txt').write_text('from afar')\nresult = "
       "{'x': '42'}",
       {"--follow"}));
-  expect_says(done, 0, "a line of there");
-  expect_says(done, 0, "x = 42");
-  const std::string job = bob_.keys_like("job:12:*").at(0);
+  expect_says(command_result, 0, "a line of there");
+  expect_says(command_result, 0, "x = 42");
+  const std::string job = bob_.find_keys("job:12:*").at(0);
   expect_says(bob_({"job", "artifacts", job.substr(4), "a.txt"}), 0, "from afar");
   EXPECT_EQ(bob_({"receipt", "verify", job, "--key", alice_.field("runner:20", "pubkey")}).code, 0);
 }
 
 TEST_F(TenantsMycelium, MessagesLostOrDelayedByTheNodeArrive) {
   const std::string slow = sent(over_mycelium("import time\ntime.sleep(3)\nresult = {'n': '1'}"));
-  ASSERT_TRUE(bob_.becomes("message:" + slow, "status", "acknowledged"));
-  mesh_.tell(0, "stop");  // stopped with unread messages in its inbox
+  ASSERT_TRUE(bob_.wait_for_value("message:" + slow, "status", "acknowledged"));
+  mesh_.control(0, "stop");  // stopped with unread messages in its inbox
   const std::string waiting = sent(over_mycelium("result = {'n': '2'}"));
-  ASSERT_TRUE(bob_.becomes("message:" + waiting, "transport_status", "queued"));
-  mesh_.tell(1, "lose", 2);
-  mesh_.tell(0, "start");
+  ASSERT_TRUE(bob_.wait_for_value("message:" + waiting, "transport_status", "queued"));
+  mesh_.control(1, "lose", 2);
+  mesh_.control(0, "start");
   EXPECT_TRUE(ends(slow) && ends(waiting));
-  EXPECT_EQ(alice_.keys_like("job:*").size(), 2U);
+  EXPECT_EQ(alice_.find_keys("job:*").size(), 2U);
 }
 
 TEST_F(TenantsMycelium, NodeOfAFlowRunsRemotely) {
@@ -411,14 +415,15 @@ TEST_F(TenantsMycelium, NodeOfAFlowRunsRemotely) {
                   {"jobs",
                    {{"far", {{"type", "python"}, {"supervisor_url", "runner:50"}, {"script", "result = {'n': '7'}"}}},
                     {"near", {{"type", "python"}, {"needs", {"far"}}, {"script", "result = {'n': '8'}"}}}}}};
-  const Finished done = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--follow"});
-  EXPECT_EQ(done.code, 0) << done.out << done.err << bob_.coordinator->err() << alice_.coordinator->err();
-  EXPECT_EQ(alice_.keys_like("job:15:*").size(), 1U);
+  const ProcessResult command_result = bob_({"flow", "start", bob_.folder.write("flow.json", flow.dump()), "--follow"});
+  EXPECT_EQ(command_result.code, 0) << command_result.out << command_result.err << bob_.coordinator->err()
+                                    << alice_.coordinator->err();
+  EXPECT_EQ(alice_.find_keys("job:15:*").size(), 1U);
 }
 
 TEST_F(TenantsE2e, ContextsOfOneRedisNeedNoAddress) {
   bob_.work(30);
-  ASSERT_TRUE(is_up(bob_.redis, 30, 8));
+  ASSERT_TRUE(wait_until_registered(bob_.redis, 30, 8));
   const auto local = [&](const std::string& to) {
     return bob_({"message", "send", script("print('near')\nresult = {'at': '" + to + "'}"), "--key", "bob", "--caller",
                  "12", "--to", to, "--follow"});
@@ -426,7 +431,7 @@ TEST_F(TenantsE2e, ContextsOfOneRedisNeedNoAddress) {
   expect_says(local("8"), 0, "at = 8");
   expect_says(local("8"), 0, "near");
   expect_says(local("7"), 0, "at = 7");
-  EXPECT_TRUE(alice_.keys_like("message:*").empty());
+  EXPECT_TRUE(alice_.find_keys("message:*").empty());
   EXPECT_EQ(bob_({"verify", "--context", "8"}).code, 0);
 }
 
@@ -436,11 +441,11 @@ TEST_F(TenantsE2e, ChatAndMailAreReadAndNeverRun) {
   EXPECT_TRUE(ends(chat) && ends(mail));
   const json there = alice_.json({"message", "list"});
   ASSERT_EQ(there.size(), 2U) << there;
-  for (const json& each : there) EXPECT_EQ(each.value("caller_id", 0U), kBobThere) << each;
+  for (const json& each : there) EXPECT_EQ(each.value("caller_id", 0U), kBobAtAlice) << each;
   EXPECT_EQ(alice_.msg_in().size(), 2U);
   const std::string id = chat.substr(3);
   expect_says(alice_({"message", "show", "5:" + id}), 0, "**hello** <script>");
-  EXPECT_TRUE(alice_.keys_like("job:*").empty());
+  EXPECT_TRUE(alice_.find_keys("job:*").empty());
 }
 
 TEST_F(TenantsE2e, LinesArriveDuringTheRun) {
@@ -465,7 +470,7 @@ TEST_F(TenantsE2e, CancellingTheLocalJobCancelsTheRemoteJob) {
   write_message(1,
                 json::array({plain_job(1, kSleeps), plain_job(2, "import time\ntime.sleep(5)\nresult = {'n': '2'}")}));
   const auto there = [&](const std::string& field, const std::string& value) {
-    const auto jobs = alice_.keys_like("job:*");
+    const auto jobs = alice_.find_keys("job:*");
     return std::count_if(jobs.begin(), jobs.end(),
                          [&](const std::string& job) { return alice_.field(job, field) == value; });
   };
@@ -480,17 +485,17 @@ TEST_F(TenantsE2e, CancellingTheLocalJobCancelsTheRemoteJob) {
 TEST_F(TenantsE2e, CancellingTheMessageCancelsAllItsJobs) {
   write_message(1, json::array({plain_job(1, kSleeps), plain_job(2, kSleeps)}));
   const auto there = [&](const std::string& field, const std::string& value) {
-    const auto jobs = alice_.keys_like("job:*");
+    const auto jobs = alice_.find_keys("job:*");
     return std::count_if(jobs.begin(), jobs.end(),
                          [&](const std::string& job) { return alice_.field(job, field) == value; });
   };
   ASSERT_TRUE(eventually([&] { return there("status", "started") == 2; }));
-  const Finished output = bob_({"message", "cancel", "12:1"});
+  const ProcessResult output = bob_({"message", "cancel", "12:1"});
   EXPECT_EQ(output.code, 0) << output.err;
   EXPECT_NE(output.out.find("message:12:1 is requested to end"), std::string::npos) << output.out;
   EXPECT_TRUE(eventually([&] { return there("detail", "cancelled") == 2; })) << alice_.coordinator->err();
   ASSERT_TRUE(ends("12:1", "error"));
-  const Finished again = bob_({"message", "cancel", "12:1"});
+  const ProcessResult again = bob_({"message", "cancel", "12:1"});
   EXPECT_EQ(again.code, 0);
   EXPECT_EQ(again.out, "message:12:1 had ended before: it is error\n");
   EXPECT_NE(bob_({"message", "cancel", "12:99"}).code, 0);
@@ -499,12 +504,12 @@ TEST_F(TenantsE2e, CancellingTheMessageCancelsAllItsJobs) {
 TEST_F(TenantsE2e, MessageCancelledBeforeArrivalIsCancelledOnArrival) {
   ::kill(alice_.coordinator->pid(), SIGSTOP);
   write_message(1, json::array({plain_job(1, kSleeps), plain_job(2, "result = {'n': '2'}")}));
-  ASSERT_TRUE(bob_.becomes("job:12:1", "detail", "away"));
+  ASSERT_TRUE(bob_.wait_for_value("job:12:1", "detail", "away"));
   EXPECT_EQ(bob_({"job", "cancel", "job:12:1"}).code, 0);
   ::kill(alice_.coordinator->pid(), SIGCONT);
   ASSERT_TRUE(ends("12:1", "error"));
   EXPECT_EQ(bob_.field("job:12:2", "status"), "finished");
-  for (const std::string& job : alice_.keys_like("job:*")) EXPECT_NE(alice_.field(job, "ended_ms"), "") << job;
+  for (const std::string& job : alice_.find_keys("job:*")) EXPECT_NE(alice_.field(job, "ended_ms"), "") << job;
 }
 
 TEST_F(TenantsE2e, EachTimeoutHasItsOwnReason) {
@@ -512,7 +517,7 @@ TEST_F(TenantsE2e, EachTimeoutHasItsOwnReason) {
   ASSERT_TRUE(ends(late, "error"));
   EXPECT_TRUE(bob_.field("message:" + late, "error").starts_with("timeout_result:"));
   EXPECT_TRUE(eventually([&] {
-    const auto jobs = alice_.keys_like("job:*");
+    const auto jobs = alice_.find_keys("job:*");
     return jobs.size() == 1 && alice_.field(jobs[0], "detail") == "cancelled";
   })) << "asked to be cancelled there";
   ::kill(alice_.coordinator->pid(), SIGSTOP);

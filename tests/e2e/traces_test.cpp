@@ -81,7 +81,7 @@ TEST_F(TracesE2e, JobIsTracedFromItsSubmissionToItsEnd) {
   Process agent = this->agent(20, traced());
   const std::string job =
       mycojobs_.submit("import os\nprint(os.environ['MYCOJOBS_TRACEPARENT'])", traced({"--traceparent", kContext}));
-  ASSERT_TRUE(mycojobs_.becomes(job, "status", "finished"));
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished"));
   for (const char* name : {"submit", "wait", "claim", "sandbox", "run", "store"}) ASSERT_TRUE(has(name, 1)) << name;
   expect_one_tree();
   const json submit = named("submit")[0];
@@ -108,7 +108,7 @@ TEST_F(TracesE2e, FailedJobHasItsEndAsStatus) {
   Process agent = this->agent(20, traced());
   const std::string job =
       mycojobs_.submit("raise ValueError('x')", traced({"--traceparent", kContext, "--retries", "1"}));
-  ASSERT_TRUE(mycojobs_.becomes(job, "status", "error"));
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "error"));
   for (const char* name : {"claim", "sandbox", "run", "store"}) ASSERT_TRUE(has(name, 2)) << name;
   ASSERT_TRUE(has("submit", 1));
   for (const char* name : {"run", "store"}) {
@@ -132,7 +132,7 @@ TEST_F(TracesE2e, FailedJobHasItsEndAsStatus) {
 }
 
 // Returns the depth and name of each span: the first `width` characters of each line.
-std::multiset<std::string> rows_of(const std::string& text, std::size_t width) {
+std::multiset<std::string> parse_rows(const std::string& text, std::size_t width) {
   std::multiset<std::string> rows;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
@@ -148,20 +148,21 @@ std::multiset<std::string> tree_of_the_manual() {
   manual << std::ifstream(mj::test::source_path("docs/tracing.md")).rdbuf();
   const std::string text = manual.str(), fence = "```text\n";
   const std::size_t from = text.find(fence) + fence.size();
-  return rows_of(text.substr(from, text.find("```", from) - from), kNames);
+  return parse_rows(text.substr(from, text.find("```", from) - from), kNames);
 }
 
 TEST_F(TracesE2e, FlowIsTracedStepByStep) {
   const Process collector = this->collector();
   Process agent = this->agent(20, traced());
-  Process coordinator(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen",
-                                "127.0.0.1:0", "--api-tokens", folder_ / "tokens", "--trace-endpoint", endpoint_});
+  Process coordinator(
+      folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--context", "1", "--api-listen", "127.0.0.1:0",
+                "--api-tokens", folder_ / "tokens", "--trace-endpoint", endpoint_});
   std::ofstream(folder_ / "flow.yaml") << "name: traced\njobs:\n"
                                           "  one: {type: python, script: pass}\n"
                                           "  two: {needs: one, type: python, script: pass}\n";
-  const Finished done =
+  const ProcessResult result =
       mycojobs_(traced({"flow", "start", folder_ / "flow.yaml", "--traceparent", kContext, "--follow"}));
-  ASSERT_EQ(done.code, 0) << done.out << done.err;
+  ASSERT_EQ(result.code, 0) << result.out << result.err;
   ASSERT_TRUE(has("flow", 1));
   ASSERT_TRUE(has("flow step", 3));
   for (const char* name : {"wait", "claim", "sandbox", "run", "store"}) ASSERT_TRUE(has(name, 2)) << name;
@@ -181,8 +182,9 @@ TEST_F(TracesE2e, FlowIsTracedStepByStep) {
     parents.insert(run["parentSpanId"]);
   }
   EXPECT_EQ(parents.size(), 2U) << "each job is below the step that queued it";
-  const Finished drawn = run(folder_, {mj::test::source_path("tests/e2e/span_tree.py"), folder_ / "spans", "--names"});
-  EXPECT_EQ(rows_of(drawn.out, std::string::npos), tree_of_the_manual()) << drawn.out << drawn.err;
+  const ProcessResult drawn =
+      run(folder_, {mj::test::source_path("tests/e2e/span_tree.py"), folder_ / "spans", "--names"});
+  EXPECT_EQ(parse_rows(drawn.out, std::string::npos), tree_of_the_manual()) << drawn.out << drawn.err;
 }
 
 TEST_F(TracesE2e, SlowCollectorDelaysNoJob) {
@@ -192,7 +194,7 @@ TEST_F(TracesE2e, SlowCollectorDelaysNoJob) {
     const auto began = std::chrono::steady_clock::now();
     std::vector<std::string> jobs;
     for (int i = 0; i < 20; ++i) jobs.push_back(mycojobs_.submit("pass", {"--traceparent", kContext}));
-    for (const std::string& job : jobs) ASSERT_TRUE(mycojobs_.becomes(job, "status", "finished"));
+    for (const std::string& job : jobs) ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished"));
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(60)) << mode;
     EXPECT_TRUE(spans().empty());
     EXPECT_TRUE(mode == "hang" || eventually([&] { return dropped(agent) > 0; }))
@@ -207,13 +209,13 @@ TEST_F(TracesE2e, MalformedTraceIsRejectedAtInput) {
               "--traceparent: ");
   std::ofstream(folder_ / "flow.yaml") << "name: x\njobs:\n  one: {type: python, script: pass}\n";
   expect_says(mycojobs_({"flow", "start", folder_ / "flow.yaml", "--traceparent", "00-x"}), 65, "--traceparent: ");
-  expect_says(run(folder_, {program(), "agent", "--redis", redis_.url(), "--trace-endpoint", "collector:4318"}), 65,
-              "trace.endpoint: ");
+  expect_says(run(folder_, {program_path(), "agent", "--redis", redis_.url(), "--trace-endpoint", "collector:4318"}),
+              65, "trace.endpoint: ");
 }
 
 TEST_F(TracesE2e, LogNamesTheTraceOfAJob) {
   Process agent = this->agent(20);
-  submit(redis_, PlainJob{.more = {"traceparent", kContext, "policy", R"({"memory": "much"})"}});
+  submit(redis_, PlainJob{.extra_fields = {"traceparent", kContext, "policy", R"({"memory": "much"})"}});
   EXPECT_TRUE(eventually([&] { return agent.err().find("job:12:1 (trace " + kTrace + "): ") != std::string::npos; }))
       << agent.err();
 }
@@ -223,10 +225,10 @@ TEST_F(TracesE2e, ContextReachesTheScriptWithoutACollector) {
   Process agent = this->agent(20);
   const std::string job =
       mycojobs_.submit("import os\nprint(os.environ['MYCOJOBS_TRACEPARENT'])", {"--traceparent", kContext});
-  ASSERT_TRUE(mycojobs_.becomes(job, "status", "finished"));
+  ASSERT_TRUE(mycojobs_.wait_for_value(job, "status", "finished"));
   EXPECT_EQ(mycojobs_({"job", "logs", job}).out, kContext + "\n");
   const std::string none = mycojobs_.submit("import os\nprint('MYCOJOBS_TRACEPARENT' in os.environ)");
-  ASSERT_TRUE(mycojobs_.becomes(none, "status", "finished"));
+  ASSERT_TRUE(mycojobs_.wait_for_value(none, "status", "finished"));
   EXPECT_EQ(mycojobs_({"job", "logs", none}).out, "False\n");
 }
 

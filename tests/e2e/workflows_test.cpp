@@ -100,7 +100,7 @@ class WorkflowsE2e : public Operator {
   }
   void write(const std::string& name, const std::string& text) { std::ofstream(folder_ / name) << text; }
   Process coordinator(const std::string& name = "coordinator") {
-    return Process(folder_, {program(), "coordinator", "--redis", redis_.url(), "--coordinator-lease", "1s",
+    return Process(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--coordinator-lease", "1s",
                              "--state-dir", folder_ / name});
   }
   Process worker(int runner = 20) {
@@ -108,28 +108,29 @@ class WorkflowsE2e : public Operator {
                        {"--slots", "4", "--lease", "2s", "--state-dir", folder_ / ("agent" + std::to_string(runner))});
   }
   void apply() {
-    const Finished done = mycojobs_({"workflow", "apply", folder_ / "saga.json"});
-    ASSERT_EQ(done.code, 0) << done.out << done.err;
+    const ProcessResult command_result = mycojobs_({"workflow", "apply", folder_ / "saga.json"});
+    ASSERT_EQ(command_result.code, 0) << command_result.out << command_result.err;
   }
   void place(const json& value) {
-    const Finished done = mycojobs_({"workflow", "send", "shop/Placed", value.dump()});
-    ASSERT_EQ(done.code, 0) << done.out << done.err;
+    const ProcessResult command_result = mycojobs_({"workflow", "send", "shop/Placed", value.dump()});
+    ASSERT_EQ(command_result.code, 0) << command_result.out << command_result.err;
   }
   std::string pc(int id) {
-    const Finished done = mycojobs_({"workflow", "show", "saga", std::to_string(id), "--json"});
-    const json found = json::parse(done.out, nullptr, false);
+    const ProcessResult command_result = mycojobs_({"workflow", "show", "saga", std::to_string(id), "--json"});
+    const json found = json::parse(command_result.out, nullptr, false);
     // An instance has no state before its first step.
-    return done.code == 0 && found.is_object() && found["state"].is_object() ? found["state"].value("pc", "") : "";
+    return command_result.code == 0 && found.is_object() && found["state"].is_object() ? found["state"].value("pc", "")
+                                                                                       : "";
   }
-  bool becomes(int id, const std::string& wanted, Seconds limit = Seconds(60)) {
+  bool wait_for_value(int id, const std::string& wanted, Seconds limit = Seconds(60)) {
     return eventually([&] { return pc(id) == wanted; }, limit);
   }
   // Nothing was lost or processed twice, and a replay gives the same outputs.
   void expect_whole() {
-    const Finished replayed = mycojobs_({"workflow", "verify-replay", "saga"});
+    const ProcessResult replayed = mycojobs_({"workflow", "verify-replay", "saga"});
     EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
     EXPECT_THAT(replayed.out, HasSubstr("the same outputs"));
-    const Finished verified = mycojobs_({"verify", "--context", "1"});
+    const ProcessResult verified = mycojobs_({"verify", "--context", "1"});
     EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
   }
   int payments() {
@@ -142,17 +143,17 @@ class WorkflowsE2e : public Operator {
 
 TEST_F(WorkflowsE2e, OrderUsesEveryKindOfEffect) {
   const Process coordinating = coordinator(), working = worker();
-  ASSERT_TRUE(is_up(redis_, 20)) << working.err();
-  const Finished pack = mycojobs_({"flow", "start", folder_ / "pack.json", "--detach"});
+  ASSERT_TRUE(wait_until_registered(redis_, 20)) << working.err();
+  const ProcessResult pack = mycojobs_({"flow", "start", folder_ / "pack.json", "--detach"});
   ASSERT_EQ(pack.code, 0) << pack.err;
-  const Finished gate = mycojobs_({"flow", "start", folder_ / "gate.json", "--detach"});
+  const ProcessResult gate = mycojobs_({"flow", "start", folder_ / "gate.json", "--detach"});
   ASSERT_EQ(gate.code, 0) << gate.err;
   apply();
   place({{"id", 7}, {"big", true}, {"gate", 2}});
-  ASSERT_TRUE(becomes(7, "approval")) << coordinating.err();
+  ASSERT_TRUE(wait_for_value(7, "approval")) << coordinating.err();
   EXPECT_EQ(mycojobs_.json({"workflow", "explain", "saga", "7"})["reasons"][0]["cause"], "approval");
   expect_says(mycojobs_({"workflow", "approve", "saga", "7", "--comment", "fine"}), 0, "is approved");
-  ASSERT_TRUE(becomes(7, "done")) << coordinating.err();
+  ASSERT_TRUE(wait_for_value(7, "done")) << coordinating.err();
   EXPECT_TRUE(eventually([&] { return redis_.cli(1, {"HGET", "flow:2", "status"}) == "finished"; })) << "the signal";
   EXPECT_EQ(redis_.cli(1, {"HGET", "flow:3", "name"}), "pack") << "the flow that the effect started";
 
@@ -172,9 +173,9 @@ TEST_F(WorkflowsE2e, InvalidInputIsRejectedAndNotJournaled) {
   const std::string height = redis_.cli(1, {"XLEN", "mj:world:shop/saga@1"});
   const auto refused = [&](std::vector<std::string> words, const std::string& says) {
     words.insert(words.begin(), "workflow");
-    const Finished done = mycojobs_(words);
-    EXPECT_NE(done.code, 0) << done.out;
-    EXPECT_THAT(done.err, HasSubstr(says));
+    const ProcessResult command_result = mycojobs_(words);
+    EXPECT_NE(command_result.code, 0) << command_result.out;
+    EXPECT_THAT(command_result.err, HasSubstr(says));
   };
   refused({"send", "shop/None@1", "{}"}, "shop/None@1");
   refused({"send", "shop/Placed", R"({"gate": 1})"}, "id");
@@ -199,19 +200,19 @@ TEST_F(WorkflowsE2e, InvalidInputIsRejectedAndNotJournaled) {
 
 TEST_F(WorkflowsE2e, ApplyIsRejectedWhileInstancesAreBusy) {
   const Process coordinating = coordinator(), working = worker();
-  ASSERT_TRUE(is_up(redis_, 20)) << working.err();
+  ASSERT_TRUE(wait_until_registered(redis_, 20)) << working.err();
   apply();
   place({{"id", 1}, {"big", true}});
-  ASSERT_TRUE(becomes(1, "approval")) << coordinating.err();
+  ASSERT_TRUE(wait_for_value(1, "approval")) << coordinating.err();
   write("saga.lua", std::string(kCode) + "-- the next one\n");
-  const Finished refused = mycojobs_({"workflow", "apply", folder_ / "saga.json"});
+  const ProcessResult refused = mycojobs_({"workflow", "apply", folder_ / "saga.json"});
   EXPECT_NE(refused.code, 0);
   EXPECT_THAT(refused.err, HasSubstr("shop/saga@1[1]: 1 intent in flight"));
   expect_says(mycojobs_({"workflow", "reject", "saga", "1"}), 0, "is rejected");
-  ASSERT_TRUE(becomes(1, "refused")) << coordinating.err();
+  ASSERT_TRUE(wait_for_value(1, "refused")) << coordinating.err();
   apply();
   place({{"id", 2}});
-  ASSERT_TRUE(becomes(2, "done")) << coordinating.err();
+  ASSERT_TRUE(wait_for_value(2, "done")) << coordinating.err();
   const json cells = mycojobs_.json({"workflow", "cells", "saga"});
   ASSERT_EQ(cells.size(), 2U);
   EXPECT_NE(cells[0]["manifest"], cells[1]["manifest"]) << "the old instance keeps its code";
@@ -225,7 +226,7 @@ TEST_F(WorkflowsE2e, KilledProcessesLoseAndRepeatNothing) {
   coordinators[0].emplace(coordinator("one"));
   coordinators[1].emplace(coordinator("two"));
   working.emplace(worker());
-  ASSERT_TRUE(is_up(redis_, 20)) << working->err();
+  ASSERT_TRUE(wait_until_registered(redis_, 20)) << working->err();
   apply();
   for (int id = 1; id <= kOrders; ++id) {
     place({{"id", id}});
@@ -237,7 +238,7 @@ TEST_F(WorkflowsE2e, KilledProcessesLoseAndRepeatNothing) {
     working.reset();
     working.emplace(worker());
   }
-  for (int id = 1; id <= kOrders; ++id) EXPECT_TRUE(becomes(id, "done", Seconds(90))) << id << ' ' << pc(id);
+  for (int id = 1; id <= kOrders; ++id) EXPECT_TRUE(wait_for_value(id, "done", Seconds(90))) << id << ' ' << pc(id);
   EXPECT_EQ(payments(), kOrders);
   expect_whole();
 }
@@ -246,14 +247,14 @@ TEST_F(WorkflowsE2e, KilledProcessesLoseAndRepeatNothing) {
 TEST_F(WorkflowsE2e, DeploymentMovedToAnotherHostContinues) {
   {
     const Process coordinating = coordinator(), working = worker();
-    ASSERT_TRUE(is_up(redis_, 20)) << working.err();
+    ASSERT_TRUE(wait_until_registered(redis_, 20)) << working.err();
     apply();
     place({{"id", 1}});
     place({{"id", 2}, {"big", true}});
-    ASSERT_TRUE(becomes(1, "done")) << coordinating.err();
-    ASSERT_TRUE(becomes(2, "approval")) << coordinating.err();
+    ASSERT_TRUE(wait_for_value(1, "done")) << coordinating.err();
+    ASSERT_TRUE(wait_for_value(2, "approval")) << coordinating.err();
   }
-  const Finished before = mycojobs_({"workflow", "export", "saga"});
+  const ProcessResult before = mycojobs_({"workflow", "export", "saga"});
   ASSERT_EQ(before.code, 0) << before.err;
   redis_.kill();
   const TempDir folder;
@@ -261,23 +262,23 @@ TEST_F(WorkflowsE2e, DeploymentMovedToAnotherHostContinues) {
   const RedisServer redis(folder);
   const bool may_name = run(folder, {"unshare", "--uts", "hostname", "elsewhere"}).code == 0;
   const auto there = [&](std::vector<std::string> words) {
-    words.insert(words.begin(), program());
+    words.insert(words.begin(), program_path());
     if (may_name)
       words.insert(words.begin(), {"unshare", "--uts", "sh", "-c", "hostname elsewhere && exec \"$@\"", "sh"});
     words.insert(words.end(), {"--redis", redis.url(), "--state-dir", folder / "state"});
     return Process(folder, words, {"LC_ALL=tr_TR.UTF-8", "TZ=Pacific/Chatham", "HOME=" + folder.path().string()});
   };
   const auto says = [&](const std::vector<std::string>& words, const std::string& wanted) {
-    const Finished done = there(words).wait();
-    expect_says(done, 0, wanted);
-    return done.out;
+    const ProcessResult command_result = there(words).wait();
+    expect_says(command_result, 0, wanted);
+    return command_result.out;
   };
   says({"workflow", "verify-replay", "saga"}, "the same outputs");
   EXPECT_EQ(says({"workflow", "export", "saga"}, ""), before.out);
 
   const Process coordinating = there({"coordinator", "--coordinator-lease", "1s"});
   const Process working = start_agent(folder, redis, 21, {"--lease", "2s", "--state-dir", folder / "agent"});
-  ASSERT_TRUE(is_up(redis, 21)) << working.err();
+  ASSERT_TRUE(wait_until_registered(redis, 21)) << working.err();
   says({"workflow", "reject", "saga", "2"}, "is rejected");
   says({"workflow", "send", "shop/Placed", R"({"id": 3})"}, "shop/saga@1[3]");
   const auto stands = [&](const char* id, const char* wanted) {
@@ -295,11 +296,11 @@ TEST_F(WorkflowsE2e, ManyFourMebibyteEventsReachOneCell) {
   constexpr int kEvents = 40;  // 160 MiB
   write("heap.json", kHeap);
   write("heap.lua", "function step(state, event) return {n = (state and state.n or 0) + 1, at = event.value.heap} end");
-  const Finished applied = mycojobs_({"workflow", "apply", folder_ / "heap.json"});
+  const ProcessResult applied = mycojobs_({"workflow", "apply", folder_ / "heap.json"});
   ASSERT_EQ(applied.code, 0) << applied.out << applied.err;
   const std::string value = R"({"heap": 1})" + std::string((4U << 20) - 11, ' ');
   for (int i = 0; i < kEvents; ++i) {
-    const Finished sent = mycojobs_({"workflow", "send", "yard/Added", "-"}, value);
+    const ProcessResult sent = mycojobs_({"workflow", "send", "yard/Added", "-"}, value);
     ASSERT_EQ(sent.code, 0) << sent.out << sent.err;
   }
   EXPECT_EQ(mycojobs_.json({"workflow", "list"})[0]["inbox"], kEvents);
@@ -312,7 +313,7 @@ TEST_F(WorkflowsE2e, ManyFourMebibyteEventsReachOneCell) {
   EXPECT_TRUE(eventually([&] { return taken() == kEvents; }, Seconds(60))) << coordinating.err();
   EXPECT_EQ(mycojobs_.json({"workflow", "show", "heap", "1"})["state"]["n"], kEvents);
   EXPECT_EQ(redis_.cli(1, {"XLEN", "mj:world-in:yard/heap@1"}), "0");
-  const Finished replayed = mycojobs_({"workflow", "verify-replay", "heap"});
+  const ProcessResult replayed = mycojobs_({"workflow", "verify-replay", "heap"});
   EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
 }
 
@@ -321,7 +322,7 @@ TEST_F(WorkflowsE2e, TenMebibyteStatesSurviveKillsAndAreReplaced) {
   write("heap.json", kHeap);
   write("heap.lua", kHeapCode);
   std::optional<Process> coordinating(coordinator());
-  const Finished applied = mycojobs_({"workflow", "apply", folder_ / "heap.json"});
+  const ProcessResult applied = mycojobs_({"workflow", "apply", folder_ / "heap.json"});
   ASSERT_EQ(applied.code, 0) << applied.out << applied.err;
   const auto steps = [&](int heap) {
     for (const json& row : mycojobs_.json({"workflow", "cells", "heap"}))
@@ -330,7 +331,7 @@ TEST_F(WorkflowsE2e, TenMebibyteStatesSurviveKillsAndAreReplaced) {
   };
   for (int n = 1; n <= kAdded; ++n) {
     for (const int heap : {1, 2}) {
-      const Finished sent = mycojobs_({"workflow", "send", "yard/Added", json{{"heap", heap}}.dump()});
+      const ProcessResult sent = mycojobs_({"workflow", "send", "yard/Added", json{{"heap", heap}}.dump()});
       ASSERT_EQ(sent.code, 0) << sent.out << sent.err;
     }
     if (n % 3 == 0) {
@@ -342,17 +343,17 @@ TEST_F(WorkflowsE2e, TenMebibyteStatesSurviveKillsAndAreReplaced) {
     }
   }
   for (const int heap : {1, 2}) {
-    const json shown = mycojobs_.json({"workflow", "show", "heap", std::to_string(heap)});
-    EXPECT_EQ(shown["state"]["n"], kAdded);
-    EXPECT_EQ(shown["state"]["bulk"], std::string((10U << 20) - 100, static_cast<char>(96 + kAdded)));
+    const json result = mycojobs_.json({"workflow", "show", "heap", std::to_string(heap)});
+    EXPECT_EQ(result["state"]["n"], kAdded);
+    EXPECT_EQ(result["state"]["bulk"], std::string((10U << 20) - 100, static_cast<char>(96 + kAdded)));
   }
   // 24 blobs were written.
   const auto blobs = [&] { return std::stoi(redis_.cli(1, {"HLEN", "mj:world-blobs:yard/heap@1"})); };
   EXPECT_LE(blobs(), 9) << "two instances, and 64 MiB of what they had before";
-  const Finished replayed = mycojobs_({"workflow", "verify-replay", "heap"});
+  const ProcessResult replayed = mycojobs_({"workflow", "verify-replay", "heap"});
   EXPECT_EQ(replayed.code, 0) << replayed.out << replayed.err;
   EXPECT_THAT(replayed.out, HasSubstr("the same outputs"));
-  const Finished verified = mycojobs_({"verify", "--context", "1"});
+  const ProcessResult verified = mycojobs_({"verify", "--context", "1"});
   EXPECT_EQ(verified.code, 0) << verified.out << verified.err;
 }
 

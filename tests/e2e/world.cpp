@@ -5,10 +5,10 @@
 
 namespace mycojobs::test {
 
-std::string program() { return mj::test::program_path("mycojobs"); }
+std::string program_path() { return mj::test::program_path("mycojobs"); }
 
-RedisServer::RedisServer(const TempDir& folder, std::vector<std::string> more)
-    : folder_(folder), socket_(folder / "redis.sock"), more_(std::move(more)) {
+RedisServer::RedisServer(const TempDir& folder, std::vector<std::string> extra_options)
+    : folder_(folder), socket_(folder / "redis.sock"), extra_options_(std::move(extra_options)) {
   start();
 }
 
@@ -28,7 +28,7 @@ void RedisServer::start() {
                                 "noeviction",
                                 "--databases",
                                 "16"};
-  argv.insert(argv.end(), more_.begin(), more_.end());
+  argv.insert(argv.end(), extra_options_.begin(), extra_options_.end());
   server_.emplace_back(folder_, argv);
   ASSERT_TRUE(eventually([&] { return cli(0, {"PING"}) == "PONG" || cli(0, {"PING"}).starts_with("NOAUTH"); }))
       << server_.back().out();
@@ -56,7 +56,7 @@ void submit(const RedisServer& redis, const PlainJob& job) {
                                  "script_type", job.type,
                                  "timeout",     job.timeout,
                                  "status",      "dispatched"};
-  words.insert(words.end(), job.more.begin(), job.more.end());
+  words.insert(words.end(), job.extra_fields.begin(), job.extra_fields.end());
   redis.cli(job.context, words);
   redis.cli(job.context, {"LPUSH", "queue:" + job.type, job.key()});
 }
@@ -65,30 +65,31 @@ std::string field(const RedisServer& redis, const PlainJob& job, const std::stri
   return redis.cli(job.context, {"HGET", job.key(), name});
 }
 
-bool ended(const RedisServer& redis, const PlainJob& job) {
+bool has_ended(const RedisServer& redis, const PlainJob& job) {
   const std::string status = field(redis, job, "status");
   return status == "finished" || status == "error";
 }
 
-std::string status_at_end(const RedisServer& redis, const PlainJob& job, Seconds limit) {
-  eventually([&] { return ended(redis, job); }, limit);
+std::string wait_for_status(const RedisServer& redis, const PlainJob& job, Seconds limit) {
+  eventually([&] { return has_ended(redis, job); }, limit);
   return field(redis, job, "status");
 }
 
-std::string log_of(const TempDir& folder, const RedisServer& redis, const PlainJob& job) {
-  return run(folder,
-             {program(), "job", "logs", job.key(), "--redis", redis.url(), "--context", std::to_string(job.context)})
+std::string read_job_log(const TempDir& folder, const RedisServer& redis, const PlainJob& job) {
+  return run(folder, {program_path(), "job", "logs", job.key(), "--redis", redis.url(), "--context",
+                      std::to_string(job.context)})
       .out;
 }
 
-Process start_agent(const TempDir& folder, const RedisServer& redis, int runner, std::vector<std::string> more) {
-  std::vector<std::string> argv{program(), "agent", "--redis",     redis.url(),     "--runner", std::to_string(runner),
-                                "--slots", "2",     "--state-dir", folder / "state"};
-  argv.insert(argv.end(), more.begin(), more.end());
+Process start_agent(const TempDir& folder, const RedisServer& redis, int runner,
+                    std::vector<std::string> extra_options) {
+  std::vector<std::string> argv{program_path(),         "agent",   "--redis", redis.url(),   "--runner",
+                                std::to_string(runner), "--slots", "2",       "--state-dir", folder / "state"};
+  argv.insert(argv.end(), extra_options.begin(), extra_options.end());
   return Process(folder, argv);
 }
 
-bool is_up(const RedisServer& redis, int runner, int context) {
+bool wait_until_registered(const RedisServer& redis, int runner, int context) {
   return eventually([&] {
     return redis.cli(context, {"HGET", "runner:" + std::to_string(runner), "detail"}) == "running";
   });

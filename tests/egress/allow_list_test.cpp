@@ -16,7 +16,7 @@ AllowEntry entry(const std::string& text) {
 
 TEST(AllowList, EntriesOfEveryFormAreRead) {
   EXPECT_EQ(entry("API.example.org:443"), (AllowEntry{AllowEntry::Form::name, "api.example.org", {}, 0, 443}));
-  EXPECT_EQ(entry("*.example.org:*"), (AllowEntry{AllowEntry::Form::below, "example.org", {}, 0, 0}));
+  EXPECT_EQ(entry("*.example.org:*"), (AllowEntry{AllowEntry::Form::subdomains, "example.org", {}, 0, 0}));
   EXPECT_EQ(entry("192.0.2.7:5432"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("192.0.2.7"), 32, 5432}));
   EXPECT_EQ(entry("192.0.2.0/24:443"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("192.0.2.0"), 24, 443}));
   EXPECT_EQ(entry("[2001:db8::1]:443"), (AllowEntry{AllowEntry::Form::range, "", *parse_ip("2001:db8::1"), 128, 443}));
@@ -65,11 +65,11 @@ TEST(AllowList, ErrorNamesTheEntryAndTheProblem) {
        "xn--"},
       {"exam ple.org:443", "letters, digits"},
   };
-  for (const auto& [text, why] : rows) {
+  for (const auto& [text, reason] : rows) {
     const auto parsed = parse_allow_entry(text);
     ASSERT_FALSE(parsed) << text;
     EXPECT_EQ(parsed.error().code, Code::invalid) << text;
-    EXPECT_THAT(parsed.error().message, HasSubstr(why)) << text;
+    EXPECT_THAT(parsed.error().message, HasSubstr(reason)) << text;
   }
   const auto list = parse_allow({"example.org:443", "nonsense"});
   ASSERT_FALSE(list);

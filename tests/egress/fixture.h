@@ -71,7 +71,7 @@ class Egress {
 };
 
 std::string connect_request(const std::string& place);
-std::string get_request(const std::string& url, const std::string& more = "");
+std::string get_request(const std::string& url, const std::string& extra_headers = "");
 std::string socks_request(const std::string& host, std::uint16_t port);  // greeting and request together
 
 }  // namespace mycojobs::test

@@ -73,7 +73,7 @@ std::string mutated(std::mt19937_64& random) {
   return text;
 }
 
-std::size_t count_of(const std::string& text, const std::string& what) {
+std::size_t count_occurrences(const std::string& text, const std::string& what) {
   std::size_t count = 0;
   for (std::size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++count;
   return count;
@@ -87,9 +87,9 @@ void check(const RequestHead& head) {
   if (head.tunnel) return;
   // One head, one Host with the target, and no bare line ends, so the bytes contain no second request.
   EXPECT_EQ(head.forward.find("\r\n\r\n"), head.forward.size() - 4);
-  EXPECT_EQ(count_of(head.forward, "\r\n"), count_of(head.forward, "\n"));
-  EXPECT_EQ(count_of(head.forward, "\r\n"), count_of(head.forward, "\r"));
-  EXPECT_EQ(count_of(head.forward, "\r\nHost: "), 1U);
+  EXPECT_EQ(count_occurrences(head.forward, "\r\n"), count_occurrences(head.forward, "\n"));
+  EXPECT_EQ(count_occurrences(head.forward, "\r\n"), count_occurrences(head.forward, "\r"));
+  EXPECT_EQ(count_occurrences(head.forward, "\r\nHost: "), 1U);
   EXPECT_EQ(head.forward.find('\0'), std::string::npos);
 }
 
@@ -97,7 +97,7 @@ constexpr std::string_view kChunkedHead = "POST http://x/ HTTP/1.1\r\nTransfer-E
 
 void take_rest(HttpRequestParser& parser, std::string_view bytes) {
   HttpRequestParser::Body body;
-  if (const auto size = parser.take_body(bytes, body)) {
+  if (const auto size = parser.parse_body(bytes, body)) {
     EXPECT_LE(*size, bytes.size());
   }
 }
@@ -112,7 +112,7 @@ TEST(HeadFuzz, AcceptedInputIsOneRequestToOneHost) {
     const std::string text = mutated(random);
     SCOPED_TRACE(::testing::PrintToString(text));
     HttpRequestParser parser(kMaxHeadBytes, true);
-    if (const auto size = parser.take_head(text); size && *size > 0) {
+    if (const auto size = parser.parse_head(text); size && *size > 0) {
       if (const auto head = read_request_head(parser)) {
         ++taken;
         check(*head);
@@ -126,7 +126,7 @@ TEST(HeadFuzz, AcceptedInputIsOneRequestToOneHost) {
     ResponseHead response;
     (void)response.feed("HTTP/1.1 200 OK\r\n" + text);
     HttpRequestParser chunks(kMaxHeadBytes, true);
-    ASSERT_TRUE(chunks.take_head(kChunkedHead));
+    ASSERT_TRUE(chunks.parse_head(kChunkedHead));
     take_rest(chunks, text);
   }
   EXPECT_GT(taken, kRounds / 100) << "the mutations leave nothing that is taken: they test too little";

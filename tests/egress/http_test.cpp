@@ -12,7 +12,7 @@ using ::testing::Not;
 
 Result<RequestHead> parse_request_head(std::string_view head) {
   HttpRequestParser parser(kMaxHeadBytes, true);
-  MJ_TRY(size, parser.take_head(head));
+  MJ_TRY(size, parser.parse_head(head));
   if (size != head.size()) return fail(Code::invalid, "the head does not end where the text does");
   return read_request_head(parser);
 }

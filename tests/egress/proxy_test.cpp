@@ -52,18 +52,19 @@ TEST(Egress, UnlistedHostIsRejectedInEveryProtocol) {
   Server server(echo);
   Egress egress;
   const std::uint16_t port = egress.serve(1, {"api.example.org:443"});
-  const std::string why = server.place() + " is not on this job's list; to allow: net = [\"" + server.place() + "\"]";
+  const std::string reason =
+      server.place() + " is not on this job's list; to allow: net = [\"" + server.place() + "\"]";
   for (const std::string& request : {connect_request(server.place()), get_request("http://" + server.place() + "/")}) {
     const Fd job = connect_to(port);
     ASSERT_TRUE(send_text(job.get(), request));
     const std::string answer = read_to_end(job.get());
-    EXPECT_THAT(answer, StartsWith("HTTP/1.1 403 mycojobs: " + why + "\r\n"));
-    EXPECT_EQ(egress.next_denied(), why);
+    EXPECT_THAT(answer, StartsWith("HTTP/1.1 403 mycojobs: " + reason + "\r\n"));
+    EXPECT_EQ(egress.next_denied(), reason);
   }
   const Fd job = connect_to(port);
   ASSERT_TRUE(send_text(job.get(), socks_request("127.0.0.1", server.port())));
   EXPECT_EQ(read_to_end(job.get()), std::string("\5\0\5\2\0\1\0\0\0\0\0\0", 12));
-  EXPECT_EQ(egress.next_denied(), why);
+  EXPECT_EQ(egress.next_denied(), reason);
   EXPECT_EQ(server.accepted(), 0);
   EXPECT_EQ(egress.close(1).denied, 3U);
 }
@@ -229,13 +230,13 @@ TEST(Egress, MissingServerIsABadGateway) {
     read_head(fd);
     ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof none);
   });
-  const std::string gone = "127.0.0.1:" + std::to_string(unused);
+  const std::string is_reaped = "127.0.0.1:" + std::to_string(unused);
   Egress egress;
-  const std::uint16_t port = egress.serve(1, {gone, silent.place(), rude.place()});
-  for (const std::string& request : {connect_request(gone), get_request("http://" + gone + "/")}) {
+  const std::uint16_t port = egress.serve(1, {is_reaped, silent.place(), rude.place()});
+  for (const std::string& request : {connect_request(is_reaped), get_request("http://" + is_reaped + "/")}) {
     const Fd job = connect_to(port);
     ASSERT_TRUE(send_text(job.get(), request));
-    EXPECT_THAT(read_to_end(job.get()), StartsWith("HTTP/1.1 502 mycojobs: " + gone + ": ECONNREFUSED"));
+    EXPECT_THAT(read_to_end(job.get()), StartsWith("HTTP/1.1 502 mycojobs: " + is_reaped + ": ECONNREFUSED"));
   }
   for (const Server* server : {&silent, &rude}) {
     const Fd job = connect_to(port);

@@ -35,7 +35,7 @@ TEST(Answer, TakesResultErrorAndDone) {
   EXPECT_EQ(answer.error->traceback, "t");
   EXPECT_EQ(answer.error->line, 3U);
   EXPECT_EQ(answer.error->exit, 3);
-  EXPECT_TRUE(answer.done);
+  EXPECT_TRUE(answer.is_complete);
   EXPECT_EQ(answer.problem, "");
 }
 
@@ -134,11 +134,11 @@ TEST(Answer, FailureMayForbidARetryOrSetItsPause) {
 }
 
 TEST(Answer, ResultOverItsLimitIsDropped) {
-  EXPECT_THAT(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 3).answer().too_large, HasSubstr("has 4 bytes"));
-  EXPECT_EQ(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 4).answer().too_large, "");
+  EXPECT_THAT(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 3).answer().result_problem, HasSubstr("has 4 bytes"));
+  EXPECT_EQ(reader_of({{FrameKind::result, R"({"a":"bcd"})"}}, 4).answer().result_problem, "");
   const auto giant = reader_of({{FrameKind::result, std::string(10 << 20, 'x')}, {FrameKind::done, ""}});
-  EXPECT_THAT(giant.answer().too_large, HasSubstr("takes 10485760 bytes as JSON"));
-  EXPECT_TRUE(giant.answer().done);
+  EXPECT_THAT(giant.answer().result_problem, HasSubstr("takes 10485760 bytes as JSON"));
+  EXPECT_TRUE(giant.answer().is_complete);
   EXPECT_EQ(giant.answer().problem, "");
 }
 
@@ -148,21 +148,21 @@ TEST(Answer, NotesBecomeSingleLines) {
                            {FrameKind::note, R"({"fraction":7,"text":"x"})"},
                            {FrameKind::note, R"({"fraction":"half"})"},
                            {FrameKind::note, "{}"}});
-  EXPECT_THAT(reader.take_notes(), ElementsAre("a b  [31mc", "progress 13 %", "progress 100 %: x"));
-  EXPECT_TRUE(reader.take_notes().empty());
+  EXPECT_THAT(reader.consume_notes(), ElementsAre("a b  [31mc", "progress 13 %", "progress 100 %: x"));
+  EXPECT_TRUE(reader.consume_notes().empty());
 }
 
 TEST(Answer, LongNoteIsCutBetweenCharacters) {
   std::string text;
   while (text.size() < 1200) text += "€";
   auto reader = reader_of({{FrameKind::note, R"({"text":")" + text + R"("})"}});
-  EXPECT_THAT(reader.take_notes(), ElementsAre(text.substr(0, 999)));
+  EXPECT_THAT(reader.consume_notes(), ElementsAre(text.substr(0, 999)));
 }
 
 TEST(Answer, FloodOfNotesIsCountedAndDropped) {
   Sent flood(AnswerReader::kMaxPendingNotes + 5, {FrameKind::note, R"({"text":"n"})"});
   auto reader = reader_of(flood);
-  const auto notes = reader.take_notes();
+  const auto notes = reader.consume_notes();
   ASSERT_EQ(notes.size(), AnswerReader::kMaxPendingNotes + 1);
   EXPECT_EQ(notes.back(), "5 notes omitted");
   std::size_t lines = notes.size();
@@ -170,7 +170,7 @@ TEST(Answer, FloodOfNotesIsCountedAndDropped) {
     std::string bytes;
     for (const auto& [kind, payload] : flood) append_frame(bytes, kind, payload);
     reader.feed(bytes);
-    lines += reader.take_notes().size();
+    lines += reader.consume_notes().size();
   }
   EXPECT_LE(lines, AnswerReader::kMaxNotes + 110);
   EXPECT_EQ(reader.answer().problem, "");
@@ -190,7 +190,7 @@ TEST(Answer, RandomFramesNeverCrash) {
     if (random() % 3 == 0 && !bytes.empty()) bytes[random() % bytes.size()] = static_cast<char>(random());
     bytes.resize(random() % (bytes.size() + 1));
     for (std::size_t at = 0; at < bytes.size(); at += 3) reader.feed(std::string_view(bytes).substr(at, 3));
-    EXPECT_LE(reader.take_notes().size(), 5U);
+    EXPECT_LE(reader.consume_notes().size(), 5U);
   }
 }
 
@@ -202,11 +202,11 @@ TEST(Answer, UnacceptedReplyKeepsItsCallPending) {
   std::string output;
   for (std::size_t i = 0; i < AnswerReader::kMaxPendingCalls; ++i) {
     reader.feed(call);
-    reader.reply(output, "{}");
+    reader.append_reply(output, "{}");
   }
   EXPECT_EQ(reader.answer().problem, "");
   AnswerReader reads = reader;
-  reads.mark_answered();
+  reads.on_replies_sent();
   reads.feed(call);
   EXPECT_EQ(reads.answer().problem, "") << "what was taken is answered";
   reader.feed(call);
@@ -220,7 +220,7 @@ TEST(Answer, UnacceptedRepliesAreStoredUpToALimit) {
   std::string output;
   for (int i = 0; i < 10; ++i) {
     reader.feed(call);
-    reader.reply(output, std::string(7U << 20, 'x'));
+    reader.append_reply(output, std::string(7U << 20, 'x'));
   }
   EXPECT_LT(output.size(), AnswerReader::kMaxPendingReplyBytes + 4096);
   EXPECT_THAT(output.substr(output.size() - 100), HasSubstr("too_large"));

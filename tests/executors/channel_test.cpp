@@ -44,7 +44,7 @@ TEST(Channel, FramesAreReadInAnyPieces) {
     EXPECT_EQ(frames[0].payload, "first");
     EXPECT_EQ(frames[1].payload, std::string(1000, 'r'));
     EXPECT_EQ(frames[2].kind, static_cast<std::uint8_t>(FrameKind::done));
-    for (const Frame& frame : frames) EXPECT_EQ(frame.fate, Frame::FrameStatus::whole);
+    for (const Frame& frame : frames) EXPECT_EQ(frame.status, Frame::FrameStatus::complete);
     EXPECT_FALSE(reader.is_frame_incomplete());
   }
 }
@@ -62,7 +62,7 @@ TEST(Channel, FrameOverItsLimitIsReportedAtOnceAndSkipped) {
   FrameReader reader = up_reader();
   const auto early = read_all(reader, std::string_view(bytes).substr(0, 5), 5);
   ASSERT_EQ(early.size(), 1U);
-  EXPECT_EQ(early[0].fate, Frame::FrameStatus::too_large);
+  EXPECT_EQ(early[0].status, Frame::FrameStatus::too_large);
   EXPECT_EQ(early[0].size, 101U);
   const auto rest = read_all(reader, std::string_view(bytes).substr(5), 10);
   ASSERT_EQ(rest.size(), 1U);
@@ -75,9 +75,9 @@ TEST(Channel, UnknownKindIsSkipped) {
   FrameReader reader = up_reader();
   const auto frames = read_all(reader, bytes, 1);
   ASSERT_EQ(frames.size(), 2U);
-  EXPECT_EQ(frames[0].fate, Frame::FrameStatus::unknown_kind);
+  EXPECT_EQ(frames[0].status, Frame::FrameStatus::unknown_kind);
   EXPECT_EQ(frames[0].kind, 0x63);
-  EXPECT_EQ(frames[1].fate, Frame::FrameStatus::whole);
+  EXPECT_EQ(frames[1].status, Frame::FrameStatus::complete);
 }
 
 TEST(Channel, HugeLengthAllocatesNoMemory) {

@@ -38,7 +38,7 @@ std::vector<std::unique_ptr<Executor>> table(const std::string& state_dir = "/no
   const auto config = check_config_file(mj::test::source_path("examples/command/config.toml"), host);
   if (!config) throw std::runtime_error(config.error().message);
   static const SystemClock kClock;
-  return make_executors(
+  return create_executors(
       {mj::test::programs_folder(), state_dir, config->settings.executors, "", v_compiler, {}, kClock});
 }
 
@@ -63,10 +63,10 @@ TEST(ExecutorTable, TypesMatchTheLabelsOfMetrics) {
   static const SystemClock kClock;
   TypeNames types{"command"};
   for (const auto& executor :
-       make_executors({mj::test::programs_folder(), "/nonexistent", {}, "/nonexistent", "", {}, kClock})) {
+       create_executors({mj::test::programs_folder(), "/nonexistent", {}, "/nonexistent", "", {}, kClock})) {
     for (std::string& type : executor->script_types()) types.insert(std::move(type));
   }
-  EXPECT_EQ(types, types_of_this_build());
+  EXPECT_EQ(types, built_in_types());
 }
 
 class Contract : public ::testing::TestWithParam<std::string> {};

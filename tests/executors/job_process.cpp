@@ -16,7 +16,7 @@ void take_places(int out, int err, int channel) {
   ::close_range(4, ~0U, 0);
 }
 
-Outcome outcome_of(int wait_status) {
+Outcome to_outcome(int wait_status) {
   Outcome outcome;
   if (WIFSIGNALED(wait_status)) {
     outcome.status = RunStatus::signal;

@@ -8,6 +8,6 @@ namespace mycojobs::test {
 // In the child: makes these its descriptors 1 to 3, connects 0 to an empty input, and closes all others.
 void take_places(int out, int err, int channel);
 // Returns the outcome that a sandbox would report for this wait status.
-Outcome outcome_of(int wait_status);
+Outcome to_outcome(int wait_status);
 
 }  // namespace mycojobs::test

@@ -17,7 +17,7 @@ const EndContext kContext{"job:12:2001", "python", 5, 1000};
 
 ScriptAnswer handed_back() {
   ScriptAnswer answer;
-  answer.done = true;
+  answer.is_complete = true;
   answer.result = {{"a", "b"}};
   return answer;
 }
@@ -47,7 +47,7 @@ TEST(OutcomeToEnd, EveryStatusHasItsText) {
     outcome.status = row.status;
     outcome.exit_code = row.status == RunStatus::exit ? 3 : 0;
     outcome.signal = 11;
-    const JobEnd end = outcome_to_end(kContext, outcome, handed_back());
+    const JobEnd end = build_job_end(kContext, outcome, handed_back());
     EXPECT_EQ(end.detail, row.detail);
     EXPECT_EQ(end.error, row.error);
     EXPECT_EQ(end.status, row.status == RunStatus::ok ? JobStatus::finished : JobStatus::error);
@@ -62,29 +62,29 @@ TEST(OutcomeToEnd, ReceiptContainsTheGrants) {
   Policy policy;
   policy.network = Network::allow_list;
   policy.net_allow = {"a.example:443"};
-  context.grant = std::make_shared<const std::string>(grant_members(policy, {"memory"}));
-  const json receipt = json::parse(outcome_to_end(context, Outcome{}, handed_back()).receipt);
+  context.grant_json = std::make_shared<const std::string>(grant_members(policy, {"memory"}));
+  const json receipt = json::parse(build_job_end(context, Outcome{}, handed_back()).receipt);
   EXPECT_EQ(receipt.at("granted").at("memory"), 256U << 20U);
   EXPECT_EQ(receipt.at("granted").at("net"), json({"a.example:443"}));
   EXPECT_EQ(receipt.at("lowered"), json({"memory"}));
   for (const char* nothing : {"exec", "fs.read", "cpu", "wall", "secrets", "warm.runs", "warm.idle"})
     EXPECT_FALSE(receipt.at("granted").contains(nothing)) << nothing;
   EXPECT_TRUE(receipt.contains("layers"));
-  EXPECT_FALSE(json::parse(outcome_to_end(kContext, Outcome{}, handed_back()).receipt).contains("granted"));
+  EXPECT_FALSE(json::parse(build_job_end(kContext, Outcome{}, handed_back()).receipt).contains("granted"));
 }
 
 TEST(OutcomeToEnd, SandboxReasonIsUsedIfPresent) {
   Outcome outcome;
   outcome.status = RunStatus::oom;
   outcome.reason = "killed by the kernel:\n256 MiB";
-  EXPECT_EQ(outcome_to_end(kContext, outcome, {}).error, "killed by the kernel: 256 MiB");
+  EXPECT_EQ(build_job_end(kContext, outcome, {}).error, "killed by the kernel: 256 MiB");
 }
 
 TEST(OutcomeToEnd, ViolationNamesCallAndRemedy) {
   Outcome outcome;
   outcome.status = RunStatus::violation;
   outcome.violation = Violation{"keyctl", {0x11, 2, 3, 4, 5, 6}, 7, "pyth\non3"};
-  const JobEnd end = outcome_to_end(kContext, outcome, {});
+  const JobEnd end = build_job_end(kContext, outcome, {});
   EXPECT_EQ(
       end.error,
       "denied: keyctl(0x11, …) by pid 7 (pyth on3): job killed; profile python; to allow: syscalls.add = [\"keyctl\"]");
@@ -92,7 +92,7 @@ TEST(OutcomeToEnd, ViolationNamesCallAndRemedy) {
   EXPECT_EQ(json::parse(end.receipt)["violation"]["syscall"], "keyctl");
   // Regression test: the suggested grant was itself refused.
   outcome.violation->syscall = "bpf";
-  EXPECT_EQ(outcome_to_end(kContext, outcome, {}).error,
+  EXPECT_EQ(build_job_end(kContext, outcome, {}).error,
             "denied: bpf(0x11, …) by pid 7 (pyth on3): job killed; profile python; never granted: it allows an escape "
             "from any sandbox");
 }
@@ -101,7 +101,7 @@ TEST(OutcomeToEnd, SetupErrorNamesStepCauseAndRemedy) {
   Outcome outcome;
   outcome.status = RunStatus::setup_error;
   outcome.setup_error = SetupError{"uid_map", 1, "set kernel.apparmor_restrict_unprivileged_userns = 0"};
-  const JobEnd end = outcome_to_end(kContext, outcome, {});
+  const JobEnd end = build_job_end(kContext, outcome, {});
   EXPECT_EQ(end.error,
             "the sandbox could not be built: uid_map: EPERM (Operation not permitted); set "
             "kernel.apparmor_restrict_unprivileged_userns = 0");
@@ -112,19 +112,19 @@ TEST(OutcomeToEnd, SuccessNeedsTheHostsResult) {
   Outcome outcome;
   outcome.status = RunStatus::ok;
   ScriptAnswer silent = handed_back();
-  silent.done = false;
-  EXPECT_EQ(outcome_to_end(kContext, outcome, silent).error, "the script ended without returning its result");
+  silent.is_complete = false;
+  EXPECT_EQ(build_job_end(kContext, outcome, silent).error, "the script ended without returning its result");
   ScriptAnswer large = handed_back();
-  large.too_large = "the result has 2000 bytes";
-  EXPECT_EQ(outcome_to_end(kContext, outcome, large).detail, "result_too_large");
-  EXPECT_EQ(outcome_to_end(kContext, outcome, large).error,
+  large.result_problem = "the result has 2000 bytes";
+  EXPECT_EQ(build_job_end(kContext, outcome, large).detail, "result_too_large");
+  EXPECT_EQ(build_job_end(kContext, outcome, large).error,
             "the result has 2000 bytes: over the limit of 1000 bytes for keys and values together");
   ScriptAnswer wrong = handed_back();
   wrong.problem = "a second result";
-  EXPECT_EQ(outcome_to_end(kContext, outcome, wrong).status, JobStatus::error);
+  EXPECT_EQ(build_job_end(kContext, outcome, wrong).status, JobStatus::error);
   ScriptAnswer failed = handed_back();
   failed.error = ScriptError{"ValueError", "no", "", 4, {}};
-  EXPECT_EQ(outcome_to_end(kContext, outcome, failed).error, "ValueError: no (line 4)");
+  EXPECT_EQ(build_job_end(kContext, outcome, failed).error, "ValueError: no (line 4)");
 }
 
 TEST(OutcomeToEnd, RetryHintOfAFailureIsForwarded) {
@@ -132,14 +132,14 @@ TEST(OutcomeToEnd, RetryHintOfAFailureIsForwarded) {
   outcome.status = RunStatus::exit;
   ScriptAnswer answer = handed_back();
   answer.error = ScriptError{"E", "", "", 0, {}, true, {}};
-  EXPECT_TRUE(outcome_to_end(kContext, outcome, answer).retry_forbidden);
+  EXPECT_TRUE(build_job_end(kContext, outcome, answer).retry_forbidden);
   answer.error = ScriptError{"E", "", "", 0, {}, false, 5000};
-  EXPECT_EQ(outcome_to_end(kContext, outcome, answer).retry_after_ms, 5000U);
-  EXPECT_FALSE(outcome_to_end(kContext, outcome, answer).retry_forbidden);
-  EXPECT_FALSE(outcome_to_end(kContext, outcome, handed_back()).retry_after_ms);
+  EXPECT_EQ(build_job_end(kContext, outcome, answer).retry_after_ms, 5000U);
+  EXPECT_FALSE(build_job_end(kContext, outcome, answer).retry_forbidden);
+  EXPECT_FALSE(build_job_end(kContext, outcome, handed_back()).retry_after_ms);
   // The script had failed before its time limit.
   outcome.status = RunStatus::timeout_wall;
-  EXPECT_EQ(outcome_to_end(kContext, outcome, answer).retry_after_ms, 5000U);
+  EXPECT_EQ(build_job_end(kContext, outcome, answer).retry_after_ms, 5000U);
 }
 
 TEST(OutcomeToEnd, UsageLayersAndReceiptAreComplete) {
@@ -149,7 +149,7 @@ TEST(OutcomeToEnd, UsageLayersAndReceiptAreComplete) {
   outcome.layers = {"userns", "landlock:7"};
   outcome.stragglers = 2;
   outcome.setup = {{"fork", 12}, {"confine", 34}};
-  const JobEnd end = outcome_to_end(kContext, outcome, handed_back());
+  const JobEnd end = build_job_end(kContext, outcome, handed_back());
   EXPECT_EQ(json::parse(end.usage), json::parse(R"({"wall_us":10,"user_us":20,"system_us":30,"memory_peak_bytes":40,
             "pids_peak":5,"stdout_bytes":60,"stderr_bytes":70})"));
   EXPECT_EQ(end.layers, "userns landlock:7");
@@ -157,7 +157,7 @@ TEST(OutcomeToEnd, UsageLayersAndReceiptAreComplete) {
             "memory_peak_bytes":40,"layers":["userns","landlock:7"],"stragglers":2,
             "setup_us":{"fork":12,"confine":34}})"));
   outcome.reused = 7;
-  EXPECT_EQ(json::parse(outcome_to_end(kContext, outcome, handed_back()).receipt)["reused"], 7);
+  EXPECT_EQ(json::parse(build_job_end(kContext, outcome, handed_back()).receipt)["reused"], 7);
 }
 
 // The writer does not build a JSON tree, but its output must equal that of a JSON tree.
@@ -181,7 +181,7 @@ TEST(OutcomeToEnd, HostileTextsAreWrittenLikeTheJsonLibrary) {
     answer.problem = text();
     if (round % 7 != 0)
       answer.error = ScriptError{text(), text(), text(), static_cast<std::uint32_t>(round % 4), {}, false, {}, text()};
-    const JobEnd end = outcome_to_end(context, outcome, answer);
+    const JobEnd end = build_job_end(context, outcome, answer);
     for (const std::string& written : {end.usage, end.receipt, end.error_info}) {
       if (!written.empty()) {
         ASSERT_EQ(written, json::parse(written).dump());
@@ -194,13 +194,13 @@ TEST(OutcomeToEnd, HostileTextsAreWrittenLikeTheJsonLibrary) {
 // Exact bytes, because receipts are signed and compared as text.
 TEST(OutcomeToEnd, ReceiptHasTheseBytes) {
   EndContext context = kContext;
-  context.intent = "i", context.grant = std::make_shared<const std::string>(R"("granted":{"memory":1})");
+  context.intent = "i", context.grant_json = std::make_shared<const std::string>(R"("granted":{"memory":1})");
   Outcome outcome;
   outcome.status = RunStatus::violation, outcome.usage = {10, 20, 30, 40, 5, 60, 70},
   outcome.layers = {"userns", "landlock:7"};
   outcome.violation = Violation{"keyctl", {0x11, 2, 3, 4, 5, 6}, 7, "py"}, outcome.reused = 0;
   outcome.setup = {{"fork", 12}, {"confine", 34}};
-  const JobEnd end = outcome_to_end(context, outcome, {});
+  const JobEnd end = build_job_end(context, outcome, {});
   EXPECT_EQ(
       end.usage,
       R"({"memory_peak_bytes":40,"pids_peak":5,"stderr_bytes":70,"stdout_bytes":60,"system_us":30,"user_us":20,"wall_us":10})");
@@ -218,12 +218,12 @@ TEST(OutcomeToEnd, ErrorIsOneLineOfText) {
   outcome.exit_code = 1;
   ScriptAnswer answer;
   answer.error = ScriptError{"E", std::string("a\n\tb\x1b") + "\xff" + std::string(5000, 'x'), "", 0, {}};
-  const std::string line = outcome_to_end(kContext, outcome, answer).error;
+  const std::string line = build_job_end(kContext, outcome, answer).error;
   EXPECT_EQ(line.substr(0, 11), "E: a b \xEF\xBF\xBDx");
   EXPECT_LT(line.size(), 1010U);
   EXPECT_TRUE(line.ends_with("…"));
   answer.error = ScriptError{"E", std::string(3000, ' ') + "end", "", 4, {}};
-  EXPECT_EQ(outcome_to_end(kContext, outcome, answer).error, "E: end (line 4)") << "blanks take no room";
+  EXPECT_EQ(build_job_end(kContext, outcome, answer).error, "E: end (line 4)") << "blanks take no room";
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/sha256.h"
-#include "cli/commands/sandbox_command.h"
+#include "cli/local_run.h"
 #include "executors/command/command_executor.h"
 #include "executors/executor_settings.h"
 #include "executors/native/native_executor.h"
@@ -35,8 +35,8 @@ Done run(const Executor& executor, std::string script, LocalRunHooks hooks = {},
   static std::uint64_t next = std::uint64_t{1} << 41;
   auto staged = stage_runs(executor, {}, {}, nullptr, timeout_ms).value();
   for (RunSpec& spec : staged.specs) spec.context = 7;
-  JobFacts facts = facts_of(std::move(script));
-  facts.granted = staged.policy;
+  JobFacts facts = make_facts(std::move(script));
+  facts.granted_policy = staged.policy;
   Done done;
   auto conversation = executor.begin(facts, nullptr);
   if (!conversation) {
@@ -100,7 +100,7 @@ TEST(Programs, UnreadableResultIsNotRetried) {
 
 TEST(Programs, ReceiveTermAndMayCleanUp) {
   LocalRunHooks hooks;
-  hooks.cancel_at = "ready";
+  hooks.cancel_text = "ready";
   // Bash runs a trap between two commands. A single long command that starts after the signal would delay the trap.
   const Done done = run(bash(), "trap 'echo tidied; exit 7' TERM\necho ready\nwhile :; do sleep 0.1; done\n", hooks);
   EXPECT_EQ(done.end.detail, "cancelled");
@@ -204,9 +204,9 @@ TEST_F(Native, UnsuitableProgramIsRejectedBeforeItRuns) {
   const NativeExecutor native(state_.path().string());
   const std::string hash = add("/usr/bin/printf");
   EXPECT_EQ(run(native, hash + "\nx").out, "x");
-  JobFacts facts = facts_of(hash);
+  JobFacts facts = make_facts(hash);
   facts.job.context_id = 7;
-  facts.granted.disk_bytes = 1000;
+  facts.granted_policy.disk_bytes = 1000;
   const auto begun = native.begin(facts, nullptr);
   ASSERT_FALSE(begun);
   EXPECT_THAT(begun.error().message, HasSubstr("policy.disk"));
@@ -217,27 +217,27 @@ TEST_F(Native, CacheReturnsTheSameSealedFileUntilAChange) {
   const std::string path = programs_folder(state_.path().string(), 7) + "/" + hash;
   const std::uint64_t size = std::filesystem::file_size(path);
   ProgramCache cache;
-  const auto first = cache.sealed(path, hash, size);
+  const auto first = cache.load(path, hash, size);
   ASSERT_TRUE(first) << first.error().message;
   EXPECT_EQ(::pwrite((*first)->get(), "x", 1, 0), -1);
   EXPECT_EQ(::ftruncate((*first)->get(), 0), -1);
-  EXPECT_EQ(cache.sealed(path, hash, size).value(), *first);
-  EXPECT_EQ(cache.sealed(path, hash, size - 1).error().code, Code::invalid);
+  EXPECT_EQ(cache.load(path, hash, size).value(), *first);
+  EXPECT_EQ(cache.load(path, hash, size - 1).error().code, Code::invalid);
   std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-  EXPECT_NE(cache.sealed(path, hash, size).value(), *first);
+  EXPECT_NE(cache.load(path, hash, size).value(), *first);
 }
 
 TEST_F(Native, CacheDistinguishesMissingFromUnreadable) {
   const std::string hash = add("/usr/bin/printf"), folder = programs_folder(state_.path().string(), 7);
   std::filesystem::create_directory(folder + "/odd");
   ProgramCache cache;
-  EXPECT_EQ(cache.sealed(folder + "/odd", hash, 1).error().code, Code::unsupported);
-  EXPECT_EQ(cache.sealed(folder + "/gone", hash, 1).error().code, Code::unsupported);
+  EXPECT_EQ(cache.load(folder + "/odd", hash, 1).error().code, Code::unsupported);
+  EXPECT_EQ(cache.load(folder + "/gone", hash, 1).error().code, Code::unsupported);
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   const rlimit none{0, before.rlim_max};
   ::setrlimit(RLIMIT_NOFILE, &none);
-  const auto short_of_files = cache.sealed(folder + "/" + hash, hash, 1 << 30);
+  const auto short_of_files = cache.load(folder + "/" + hash, hash, 1 << 30);
   ::setrlimit(RLIMIT_NOFILE, &before);
   EXPECT_EQ(short_of_files.error().code, Code::unavailable);
 }
@@ -248,12 +248,12 @@ TEST_F(Native, CacheKeepsTheLastUsed) {
   const std::uint64_t room =
       std::max(std::filesystem::file_size(folder + "/" + hash), std::filesystem::file_size(folder + "/" + other));
   ProgramCache cache(room);
-  const auto first = cache.sealed(folder + "/" + hash, hash, room).value();
-  EXPECT_EQ(cache.sealed(folder + "/" + hash, hash, room).value(), first);
-  ASSERT_TRUE(cache.sealed(folder + "/" + other, other, room));
-  EXPECT_NE(cache.sealed(folder + "/" + hash, hash, room).value(), first);
+  const auto first = cache.load(folder + "/" + hash, hash, room).value();
+  EXPECT_EQ(cache.load(folder + "/" + hash, hash, room).value(), first);
+  ASSERT_TRUE(cache.load(folder + "/" + other, other, room));
+  EXPECT_NE(cache.load(folder + "/" + hash, hash, room).value(), first);
   ProgramCache none(1);
-  EXPECT_NE(none.sealed(folder + "/" + hash, hash, room).value(), none.sealed(folder + "/" + hash, hash, room).value());
+  EXPECT_NE(none.load(folder + "/" + hash, hash, room).value(), none.load(folder + "/" + hash, hash, room).value());
 }
 
 TEST(Programs, LeftoverProgressWriterDelaysNoEnd) {

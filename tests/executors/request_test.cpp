@@ -23,15 +23,15 @@ std::string refusal(const JobFacts& facts) {
 }
 
 TextMap variables_of(const JobFacts& facts, const TextMap& more = {}) {
-  return nlohmann::json::parse(environment_json(facts, flow_data_of(facts.job), more)).get<TextMap>();
+  return nlohmann::json::parse(environment_json(facts, parse_flow_data(facts.job), more)).get<TextMap>();
 }
 
 TEST(Request, NonUtf8ScriptIsRejectedByItsOffset) {
-  EXPECT_EQ(refusal(test::facts_of("print('0123456789\xff')")), "script: byte 0xff at offset 17 is not UTF-8");
+  EXPECT_EQ(refusal(test::make_facts("print('0123456789\xff')")), "script: byte 0xff at offset 17 is not UTF-8");
 }
 
 TEST(Request, EnvironmentIsCheckedByName) {
-  JobFacts facts = test::facts_of("pass");
+  JobFacts facts = test::make_facts("pass");
   const std::pair<TextMap, const char*> rows[] = {{{{"A=B", "x"}}, "env_vars"},
                                                   {{{"", "x"}}, "env_vars"},
                                                   {{{std::string("A\0B", 3), "x"}}, "env_vars"},
@@ -47,7 +47,7 @@ TEST(Request, EnvironmentIsCheckedByName) {
 }
 
 TEST(Request, InvalidEnvironmentNameIsRejected) {
-  JobFacts facts = test::facts_of("pass");
+  JobFacts facts = test::make_facts("pass");
   facts.job.name = std::string("a\0b", 3);
   EXPECT_THAT(refusal(facts), HasSubstr("name: contains NUL"));
   facts.job.name = "\x80";
@@ -55,13 +55,13 @@ TEST(Request, InvalidEnvironmentNameIsRejected) {
 }
 
 TEST(Request, EmptyAndHugeScriptsAreRejected) {
-  EXPECT_THAT(refusal(test::facts_of("")), HasSubstr("script"));
-  EXPECT_EQ(refusal(test::facts_of(std::string(kMaxScriptBytes + 1, '#'))),
+  EXPECT_THAT(refusal(test::make_facts("")), HasSubstr("script"));
+  EXPECT_EQ(refusal(test::make_facts(std::string(kMaxScriptBytes + 1, '#'))),
             "script: 16777217 bytes are over the limit of 16777216 bytes");
 }
 
 TEST(Request, ContainsFactsEnvironmentAndScriptInOrder) {
-  JobFacts facts = test::facts_of("x = 1");
+  JobFacts facts = test::make_facts("x = 1");
   facts.job.env_vars = {{"A", "é"}, {"MYCOJOBS_ATTEMPT", "forged"}};
   facts.job.claim_id = "a secret token";
   facts.job.attempt = 2;
@@ -75,8 +75,8 @@ TEST(Request, ContainsFactsEnvironmentAndScriptInOrder) {
                       {FrameKind::inputs, 1000},
                       {FrameKind::file, 1000},
                       {FrameKind::script, 1000}});
-  const std::string request = (*begun)->take_output();
-  EXPECT_EQ((*begun)->take_output(), "");
+  const std::string request = (*begun)->consume_output();
+  EXPECT_EQ((*begun)->consume_output(), "");
   reader.feed(request, [&frames](Frame&& frame) { frames.push_back(std::move(frame)); });
   ASSERT_EQ(frames.size(), 5U);
   EXPECT_EQ(nlohmann::json::parse(frames[0].payload)["attempt"], 2);
@@ -128,21 +128,21 @@ TEST(Request, HostileTextsAreWrittenLikeTheJsonLibrary) {
   std::mt19937 random(21);
   const auto text = [&] { return texts[random() % std::size(texts)]; };
   for (int round = 0; round < 500; ++round) {
-    JobFacts facts = test::facts_of("pass");
+    JobFacts facts = test::make_facts("pass");
     facts.job.name = text();
     facts.job.env_vars = {{"A" + text(), text()}, {text() + "B", text()}, {"PATH", text()}, {"~" + text(), text()}};
     facts.job.unknown = {
         {"flow_data", nlohmann::json{{"inputs", {{text(), text()}}}, {"each", {{"value", text()}}}}.dump()}};
-    facts.granted.network = round % 2 == 0 ? Network::allow_list : Network::loopback;
-    facts.granted.net_allow = {text(), text()}, facts.granted.fs_read = {text()},
-    facts.granted.secrets = {text(), text()};
-    facts.granted.warm_runs = round % 3;
+    facts.granted_policy.network = round % 2 == 0 ? Network::allow_list : Network::loopback;
+    facts.granted_policy.net_allow = {text(), text()}, facts.granted_policy.fs_read = {text()},
+    facts.granted_policy.secrets = {text(), text()};
+    facts.granted_policy.warm_runs = round % 3;
     facts.inputs = {{"build" + text(), {2000, {{text(), text()}, {"n", "[1]"}}, {"n"}}}, {"x", {2001, {}, {}}}};
     ScriptExtras extras{.executor = "command", .profile = "command"};
-    extras.command = {text(), text()}, extras.script_file = text(), extras.attached = text();
+    extras.command = {text(), text()}, extras.script_file = text(), extras.attached_path = text();
     extras.environment = {{"E", text()}, {"MYCOJOBS_JOB_ID", "forged"}};
-    extras.whole_environment = round % 5 == 0;
-    const auto payloads = payloads_of(*script_request(facts, extras));
+    extras.replaces_environment = round % 5 == 0;
+    const auto payloads = payloads_of(*encode_script_request(facts, extras));
     ASSERT_GE(payloads.size(), 4U);
     for (const std::size_t i : {0, 1, 2}) {
       ASSERT_EQ(payloads[i], nlohmann::json::parse(payloads[i]).dump()) << i;
@@ -150,18 +150,18 @@ TEST(Request, HostileTextsAreWrittenLikeTheJsonLibrary) {
     const auto shown = nlohmann::json::parse(payloads[0]);
     EXPECT_EQ(shown.at("name"), facts.job.name);
     EXPECT_EQ(shown.at("command"), nlohmann::json(extras.command));
-    EXPECT_EQ(shown.at("granted").at("secrets"), nlohmann::json(facts.granted.secrets));
+    EXPECT_EQ(shown.at("granted").at("secrets"), nlohmann::json(facts.granted_policy.secrets));
     EXPECT_EQ(nlohmann::json::parse(payloads[1]).at("E"), extras.environment.at("E"));
   }
 }
 
 // Exact bytes, because hosts of an older release read them, too.
 TEST(Request, FactsAndEnvironmentHaveTheseBytes) {
-  JobFacts facts = test::facts_of("pass");
+  JobFacts facts = test::make_facts("pass");
   facts.job.id = 7, facts.job.caller_id = 12, facts.job.context_id = 3, facts.job.name = "n\"";
   facts.job.epoch = 9, facts.job.runner_id = 20, facts.deadline_unix_ms = 1795000063000;
-  facts.granted = {}, facts.granted.memory_bytes = 1024, facts.granted.warm_runs = 5;
-  const auto payloads = payloads_of(*script_request(facts, {.executor = "python", .profile = "python"}));
+  facts.granted_policy = {}, facts.granted_policy.memory_bytes = 1024, facts.granted_policy.warm_runs = 5;
+  const auto payloads = payloads_of(*encode_script_request(facts, {.executor = "python", .profile = "python"}));
   EXPECT_EQ(
       payloads[0],
       R"({"attempt":0,"caller_id":12,"context_id":3,"deadline_unix_ms":1795000063000,"deliveries":0,"epoch":9,)"
@@ -179,14 +179,14 @@ TEST(Request, FactsAndEnvironmentHaveTheseBytes) {
 
 // A program reads its inputs by name in one file and by id in another.
 TEST(Request, ProgramReceivesItsInputsById) {
-  JobFacts facts = test::facts_of("x");
+  JobFacts facts = test::make_facts("x");
   facts.inputs["build"] = {2000, {{"size", "9"}}, {"size"}};
   facts.inputs["2001"] = {2001, {{"size", "9"}}, {}};
   ScriptExtras extras{"command", "command"};
-  const std::string without = *script_request(facts, extras);
+  const std::string without = *encode_script_request(facts, extras);
   EXPECT_EQ(without.find("inputs_by_id"), std::string::npos);
   extras.command = {"/bin/true"};
-  const std::string with = *script_request(facts, extras);
+  const std::string with = *encode_script_request(facts, extras);
   EXPECT_NE(with.find(R"({"2001":{"size":"9"},"build":{"size":9}})"), std::string::npos);
   EXPECT_NE(with.find(R"({"2001":{"size":"9"},"2000":{"size":9}})"), std::string::npos);
   EXPECT_NE(with.find(R"("input_names":{"2000":"build"})"), std::string::npos);
@@ -197,7 +197,7 @@ constexpr const char* kFlowData = R"({"inputs": {"region": "eu", "days": 7}, "si
 
 // The results of a node with `each` are one list in the order of its jobs. A job without a result has an empty entry.
 TEST(Request, ResultsOfAnEachNodeAreOneListUnderItsName) {
-  JobFacts facts = test::facts_of("x");
+  JobFacts facts = test::make_facts("x");
   facts.job.dependends = {9, 2000, 2101, 2102};
   facts.job.unknown = {{"flow_data", kFlowData}};
   facts.inputs["build"] = {2000, {{"size", "9"}}, {"size"}};
@@ -205,18 +205,18 @@ TEST(Request, ResultsOfAnEachNodeAreOneListUnderItsName) {
   facts.inputs["parts[0]"] = {2102, {{"n", "2"}}, {"n"}};
   ScriptExtras extras{"command", "command"};
   extras.command = {"/bin/true"};
-  const std::string request = *script_request(facts, extras);
+  const std::string request = *encode_script_request(facts, extras);
   EXPECT_NE(request.find(R"({"build":{"size":9},"parts":[{"n":2},{"n":1},{}]})"), std::string::npos) << request;
   EXPECT_NE(request.find(R"({"2000":{"size":9},"parts":[{"n":2},{"n":1},{}]})"), std::string::npos) << request;
   EXPECT_NE(request.find(R"("input_names":{"2000":"build"})"), std::string::npos) << request;
   facts.job.dependends.clear();
   facts.inputs.clear();
-  EXPECT_NE(script_request(facts, extras)->find(R"({"parts":[]})"), std::string::npos)
+  EXPECT_NE(encode_script_request(facts, extras)->find(R"({"parts":[]})"), std::string::npos)
       << "of no elements: an empty list";
 }
 
 TEST(Request, FlowDataIsInFactsAndEnvironment) {
-  JobFacts facts = test::facts_of("x");
+  JobFacts facts = test::make_facts("x");
   facts.job.unknown = {{"flow_data", kFlowData}};
   facts.job.env_vars = {{"MYCOJOBS_INPUT_DAYS", "forged"}};
   const TextMap variables = variables_of(facts);
@@ -224,7 +224,7 @@ TEST(Request, FlowDataIsInFactsAndEnvironment) {
   EXPECT_EQ(variables.at("MYCOJOBS_INPUT_DAYS"), "7");
   EXPECT_EQ(variables.at("MYCOJOBS_EACH"), R"({"a":1})");
   EXPECT_EQ(variables.at("MYCOJOBS_EACH_INDEX"), "1");
-  const std::string request = *script_request(facts, {"python", "python"});
+  const std::string request = *encode_script_request(facts, {"python", "python"});
   EXPECT_NE(request.find(R"("signals":{"go":{"who":12}})"), std::string::npos) << request;
 }
 
@@ -232,13 +232,13 @@ TEST(Request, FlowDataIsInFactsAndEnvironment) {
 // proxy.
 TEST(Request, GrantedLoopbackPortIsReachedThroughTheProxy) {
   JobFacts facts;
-  facts.granted.network = Network::allow_list;
-  facts.granted.net_allow = {"example.org:443"};
+  facts.granted_policy.network = Network::allow_list;
+  facts.granted_policy.net_allow = {"example.org:443"};
   EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "localhost,127.0.0.1,::1");
-  facts.granted.net_allow = {"example.org:443", "127.0.0.1:18080"};
+  facts.granted_policy.net_allow = {"example.org:443", "127.0.0.1:18080"};
   EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "localhost,::1");
   EXPECT_EQ(variables_of(facts).at("no_proxy"), "localhost,::1");
-  facts.granted.net_allow = {"localhost:*", "127.0.0.1:1", "[::1]:80"};
+  facts.granted_policy.net_allow = {"localhost:*", "127.0.0.1:1", "[::1]:80"};
   EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "");
   facts.job.env_vars = {{"NO_PROXY", "mine"}};
   EXPECT_EQ(variables_of(facts).at("NO_PROXY"), "mine");
@@ -247,7 +247,7 @@ TEST(Request, GrantedLoopbackPortIsReachedThroughTheProxy) {
 TEST(Table, NamesAndScriptTypesAreUnique) {
   std::set<std::string> names, types;
   const SystemClock clock;
-  for (const auto& executor : make_executors({"/usr/libexec/mycojobs", "", {}, "", "", {}, clock})) {
+  for (const auto& executor : create_executors({"/usr/libexec/mycojobs", "", {}, "", "", {}, clock})) {
     EXPECT_TRUE(names.insert(std::string(executor->name())).second);
     for (const auto& type : executor->script_types()) {
       EXPECT_TRUE(types.insert(type).second);

@@ -17,11 +17,11 @@ using ::testing::StartsWith;
 class AdoptFlow : public ::testing::Test {
  protected:
   FlowStage stage_;
-  JobLimits limits_{Ceilings().of(1)};
+  JobLimits limits_{Ceilings().get(1)};
 
   void put(const std::string& key, std::vector<std::string> fields) {
     fields.insert(fields.begin(), {"HSET", key});
-    stage_.plain(fields);
+    stage_.run_command(fields);
   }
   void put_job(int id, const std::string& script, const std::string& dependends = "[]",
                std::vector<std::string> more = {}) {
@@ -35,7 +35,7 @@ class AdoptFlow : public ::testing::Test {
                                "{\"REGION\":\"eu\"}", "status", "dispatched"});
     put("flow:33", more);
   }
-  std::string field(const std::string& key, const std::string& name) { return stage_.plain({"HGET", key, name}); }
+  std::string field(const std::string& key, const std::string& name) { return stage_.run_command({"HGET", key, name}); }
   Result<void> start() {
     MJ_CHECK(adopt_flow(stage_.flows(), stage_.store(), limits_, 33));
     ProgressRequest request;
@@ -120,7 +120,7 @@ TEST_F(AdoptFlow, InvalidJobIsRejectedWithItsField) {
   put_flow();
   put_job(2001, "ok");
   const auto refuses = [this](std::vector<std::string> fields, const std::string& words) {
-    stage_.plain({"DEL", "job:12:2002"});
+    stage_.run_command({"DEL", "job:12:2002"});
     put_job(2002, "ok", "[2001]", std::move(fields));
     EXPECT_THAT(refusal(), HasSubstr(words));
   };
@@ -132,7 +132,7 @@ TEST_F(AdoptFlow, InvalidJobIsRejectedWithItsField) {
   refuses({"dependends", "[77]"}, "dependends: 77 is not a job of this flow");
   refuses({"dependends", "[2002]"}, "2002");
   refuses({"status", "finished"}, "has run before");
-  stage_.plain({"DEL", "job:12:2002"});
+  stage_.run_command({"DEL", "job:12:2002"});
   put_job(2002, "ok", "[2001]");
   ASSERT_TRUE(start()) << "what was mended starts";
 }
@@ -145,7 +145,7 @@ TEST_F(AdoptFlow, JobOverTheLimitsIsRejectedWithItsField) {
   EXPECT_THAT(refusal(), StartsWith("job:12:2001: policy.memory: 129 MiB is more than the ceiling of 128 MiB for "
                                     "context 1"));
   EXPECT_EQ(field("mj:flow:33", "state"), "") << "nothing was changed";
-  limits_ = {Ceilings().of(1), 10};
+  limits_ = {Ceilings().get(1), 10};
   const auto large = start();
   ASSERT_FALSE(large);
   EXPECT_EQ(large.error().code, Code::too_large);
@@ -168,7 +168,7 @@ TEST_F(AdoptFlow, RemoteJobIsCheckedAgainstTheRemoteCeiling) {
 TEST_F(AdoptFlow, NonHashIsNotAFlow) {
   EXPECT_TRUE(adopt_flow(stage_.flows(), stage_.store(), limits_, 33)) << "not there: whoever starts it says so";
   EXPECT_FALSE(start());
-  stage_.plain({"RPUSH", "flow:33", "x"});
+  stage_.run_command({"RPUSH", "flow:33", "x"});
   EXPECT_FALSE(start());
 }
 

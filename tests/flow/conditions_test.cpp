@@ -9,7 +9,7 @@ using Check = FlowCondition::Test;
 
 std::string judged(Check test, const std::string& value, const TextMap& values) {
   std::string why;
-  const bool held = holds({0, "size", test, value}, "build", values, why);
+  const bool held = is_met({0, "size", test, value}, "build", values, why);
   EXPECT_EQ(held, why.empty());
   return held ? "holds" : why;
 }

@@ -12,7 +12,7 @@ std::uint64_t utc(const char* text) {
   EXPECT_NE(::strptime(text, "%Y-%m-%d %H:%M:%S", &date), nullptr) << text;
   return static_cast<std::uint64_t>(::timegm(&date)) * 1000;
 }
-std::string text_of(std::uint64_t ms) {
+std::string to_text(std::uint64_t ms) {
   if (ms == 0) return "never";
   const auto seconds = static_cast<std::time_t>(ms / 1000);
   std::tm date{};
@@ -31,7 +31,7 @@ std::string moments(const char* text, const char* zone, const char* after, int c
   for (int i = 0; i < count; ++i) {
     const auto next = next_time(*cron, zone, at);
     if (!next) return next.error().message;
-    out += (i == 0 ? "" : "\n") + text_of(*next);
+    out += (i == 0 ? "" : "\n") + to_text(*next);
     if (*next == 0) break;
     EXPECT_GT(*next, at);
     at = *next;
@@ -61,8 +61,8 @@ TEST(Cron, FiresWhenItsFieldsMatch) {
 
 TEST(Cron, MillisecondBeforeDoesNotFire) {
   const auto cron = *parse_cron("0 0 * * *");
-  EXPECT_EQ(text_of(*next_time(cron, "UTC", utc("2026-11-22 00:00:00") - 1)), "2026-11-22 00:00:00");
-  EXPECT_EQ(text_of(*next_time(cron, "UTC", utc("2026-11-22 00:00:00") + 1)), "2026-11-23 00:00:00");
+  EXPECT_EQ(to_text(*next_time(cron, "UTC", utc("2026-11-22 00:00:00") - 1)), "2026-11-22 00:00:00");
+  EXPECT_EQ(to_text(*next_time(cron, "UTC", utc("2026-11-22 00:00:00") + 1)), "2026-11-23 00:00:00");
 }
 
 TEST(Cron, UsesItsTimeZone) {
@@ -110,7 +110,7 @@ TEST(Cron, EveryMinuteOfAYearFires) {
     std::uint64_t at = utc(day);
     for (int i = 0; i < 600; ++i) {
       const std::uint64_t next = *next_time(cron, "Europe/Berlin", at);
-      ASSERT_EQ(next, at + 60000) << text_of(at);
+      ASSERT_EQ(next, at + 60000) << to_text(at);
       at = next;
     }
   }

@@ -42,7 +42,7 @@ TEST_F(DecideAnswers, ApproverNeedsNoOtherPermission) {
   deployment.start();
   FlowControl outsider;
   outsider.verb = Verb::approve;
-  outsider.steers = false;
+  outsider.can_steer = false;
   outsider.target = "open";
   outsider.actor = 12;
   EXPECT_EQ(deployment.apply(outsider).error().code, Code::denied);
@@ -219,10 +219,10 @@ TEST_F(DecideAnswers, CommitIsBoundedAndTheRestFollows) {
   deployment.limits.max_facts = 30;
   ASSERT_TRUE(deployment.apply(StartRun{"manual", 0}, false));
   EXPECT_EQ(deployment.journal.size(), 30U);
-  EXPECT_TRUE(has_more_work(deployment.plan, deployment.run));
+  EXPECT_TRUE(has_immediate_action(deployment.plan, deployment.run));
   ASSERT_TRUE(deployment.apply(TimePassed{}));
   EXPECT_EQ(deployment.run.in_flight.size(), 100U);
-  EXPECT_FALSE(has_more_work(deployment.plan, deployment.run));
+  EXPECT_FALSE(has_immediate_action(deployment.plan, deployment.run));
   expect_right(deployment);
 }
 

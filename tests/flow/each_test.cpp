@@ -44,7 +44,7 @@ jobs:
   EXPECT_EQ(deployment.plan.nodes[1].name, "parts[0]");
   EXPECT_EQ(deployment.plan.nodes[0].elements, (std::vector<std::string>{"10", "\"b\"", "{\"c\":1}"}));
   EXPECT_EQ(deployment.plan.job_at(2).script, "ok");
-  EXPECT_EQ(deployment.plan.element_at(2), 1U);
+  EXPECT_EQ(deployment.plan.element_index(2), 1U);
   deployment.start();
   EXPECT_EQ(deployment.place("parts"), "completed ok");
   EXPECT_EQ(deployment.place("parts[2]"), "dispatched queued");
@@ -135,7 +135,7 @@ jobs:
   none: {needs: parts, log: none, when: {key: parts.count, equals: 0}}
   some: {needs: parts, log: some, when: {key: parts.count, greater_than: 1}}
 )");
-  EXPECT_EQ(deployment.plan.nodes[deployment.index("parts")].places, kUsualEach);
+  EXPECT_EQ(deployment.plan.nodes[deployment.index("parts")].max_elements, kDefaultMaxElements);
   deployment.start();
   deployment.end_job("list", "finished", {{"files", "[1,2]"}});
   EXPECT_EQ(deployment.place("parts"), "pending gate");
@@ -177,7 +177,7 @@ TEST(Each, CommitWritesABoundedNumberOfRecords) {
   const auto dispatched = std::count_if(first->effects.begin(), first->effects.end(),
                                         [](const Effect& effect) { return effect.kind == Effect::Kind::dispatch; });
   EXPECT_LE(dispatched, 6);
-  EXPECT_TRUE(has_more_work(plan, first->state));
+  EXPECT_TRUE(has_immediate_action(plan, first->state));
 }
 
 TEST(Each, InvalidEachIsRejected) {
@@ -226,7 +226,7 @@ jobs:
   EXPECT_EQ(a.job.script_type, "python");
   EXPECT_EQ(a.job.timeout, 60U);
   EXPECT_EQ(a.job.retries, 2U);
-  EXPECT_EQ(a.on_error, OnError::go_on);
+  EXPECT_EQ(a.on_error, OnError::proceed);
   EXPECT_EQ(b.job.script_type, "v");
   EXPECT_EQ(b.job.timeout, 5U);
   EXPECT_EQ(b.job.retries, 0U);

@@ -16,12 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string text_of(const fs::path& file) {
+std::string read_text(const fs::path& file) {
   std::ostringstream text;
   text << std::ifstream(file).rdbuf();
   return text.str();
 }
-std::string problems_of(const std::string& yaml) {
+std::string find_problems(const std::string& yaml) {
   YamlText places;
   const auto parsed = flow_yaml_to_json(yaml, places);
   if (!parsed) return parsed.error().message;
@@ -29,12 +29,12 @@ std::string problems_of(const std::string& yaml) {
 }
 
 TEST(FlowDocs, HaveARowForExactlyEveryField) {
-  const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
+  const std::string manual = read_text(mj::test::source_path("docs/flows.md"));
   for (const char* of : {"flow", "node"}) {
     std::string table = "| field | takes | meaning |\n|---|---|---|\n";
     for (const PlanField& field : plan_fields()) {
-      if (field.of != of) continue;
-      table += "| `" + std::string(field.name) + "` | " + std::string(field.takes) + " | " +
+      if (field.owner != of) continue;
+      table += "| `" + std::string(field.name) + "` | " + std::string(field.value_format) + " | " +
                std::string(field.meaning) + " |\n";
     }
     EXPECT_NE(manual.find(table + "\n"), std::string::npos) << "docs/flows.md, fields of a " << of << ":\n" << table;
@@ -42,31 +42,31 @@ TEST(FlowDocs, HaveARowForExactlyEveryField) {
 }
 
 TEST(FlowDocs, EveryDefinitionIsValid) {
-  const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
+  const std::string manual = read_text(mj::test::source_path("docs/flows.md"));
   int count = 0;
   for (std::size_t at = manual.find("```yaml\n"); at != std::string::npos; at = manual.find("```yaml\n", at + 1)) {
     const std::size_t from = at + sizeof "```yaml\n" - 1;
     const std::string yaml = manual.substr(from, manual.find("```\n", from) - from);
-    EXPECT_EQ(problems_of(yaml), "") << yaml;
+    EXPECT_EQ(find_problems(yaml), "") << yaml;
     ++count;
   }
   EXPECT_GE(count, 2);
 }
 
 TEST(FlowDocs, HaveARowForEveryFlowTerm) {
-  const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
-  for (const FlowStateText& row : flow_words()) {
+  const std::string manual = read_text(mj::test::source_path("docs/flows.md"));
+  for (const FlowDisplayState& row : flow_display_states()) {
     std::string line = "| `";
-    line.append(row.word).append("` | ").append(to_string(row.status)).append(" | ").append(row.meaning).append(" |");
+    line.append(row.state).append("` | ").append(to_string(row.status)).append(" | ").append(row.meaning).append(" |");
     EXPECT_NE(manual.find(line), std::string::npos) << line;
   }
 }
 
 TEST(FlowDocs, EveryExampleIsValidAndListed) {
-  const std::string manual = text_of(mj::test::source_path("docs/flows.md"));
+  const std::string manual = read_text(mj::test::source_path("docs/flows.md"));
   int count = 0;
   for (const auto& file : fs::directory_iterator(mj::test::source_path("examples/flow"))) {
-    EXPECT_EQ(problems_of(text_of(file.path())), "") << file.path();
+    EXPECT_EQ(find_problems(read_text(file.path())), "") << file.path();
     EXPECT_NE(manual.find("examples/flow/" + file.path().filename().string()), std::string::npos) << file.path();
     ++count;
   }

@@ -62,11 +62,11 @@ RunFact random_fact(Random& random, const FlowPlan& plan, std::uint64_t revision
   fact.kind = random.one_in(20) ? "nonsense" : std::string(random.of(kShapes).kind);
   if (!random.one_in(4)) fact.node = random.below(static_cast<std::uint32_t>(plan.nodes.size() + 1));
   if (random.one_in(2)) {
-    fact.more = random.of(kGood);
+    fact.data_json = random.of(kGood);
   } else {
     json more = json::object();
     for (std::uint32_t i = random.below(4); i > 0; --i) more[random.of(kFields)] = random_value(random);
-    fact.more = random.one_in(10) ? "{broken" : more.dump();
+    fact.data_json = random.one_in(10) ? "{broken" : more.dump();
   }
   return fact;
 }
@@ -77,12 +77,13 @@ void expect_usable(const FlowPlan& plan, const RunState& run, std::uint64_t seed
   ASSERT_TRUE(again) << "seed " << seed;
   ASSERT_EQ(describe(plan, *again), describe(plan, run)) << "seed " << seed;
   RunState now = run;
-  for (int i = 0; i < 200 && has_more_work(plan, now); ++i) {
+  for (int i = 0; i < 200 && has_immediate_action(plan, now); ++i) {
     auto decided = decide(plan, now, {1000, TimePassed{}});
     ASSERT_TRUE(decided);
     now = std::move(decided->state);
   }
-  EXPECT_FALSE(has_more_work(plan, now)) << "seed " << seed << ": it never comes to rest\n" << describe(plan, now);
+  EXPECT_FALSE(has_immediate_action(plan, now)) << "seed " << seed << ": it never comes to rest\n"
+                                                << describe(plan, now);
 }
 
 TEST(FoldFuzz, AnyFactsYieldAUsableState) {
@@ -144,8 +145,9 @@ TEST(FoldFuzz, ForgedCheckpointIsIgnoredOrUsable) {
     if (!run) continue;
     ++taken;
     RunState now = *run;
-    for (int i = 0; i < 300 && has_more_work(plan, now); ++i) now = decide(plan, now, {1000, TimePassed{}})->state;
-    EXPECT_FALSE(has_more_work(plan, now)) << "seed " << seed << ": it never comes to rest\n" << text;
+    for (int i = 0; i < 300 && has_immediate_action(plan, now); ++i)
+      now = decide(plan, now, {1000, TimePassed{}})->state;
+    EXPECT_FALSE(has_immediate_action(plan, now)) << "seed " << seed << ": it never comes to rest\n" << text;
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(taken, 0);

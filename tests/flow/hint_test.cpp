@@ -19,7 +19,7 @@ class FlowHint : public testing::Test {
     stage_.ask_to_run(
         "chain", "name: chain\njobs:\n  a: {type: python, script: ok}\n  b: {type: python, script: ok, needs: [a]}\n");
     for (int i = 0; i < 5; ++i) stage_.client();
-    for (int i = 0; i < 5; ++i) (void)rounds_.round();
+    for (int i = 0; i < 5; ++i) (void)rounds_.run_round();
   }
   static ContextSettings settings() {
     ContextSettings settings;
@@ -34,7 +34,7 @@ class FlowHint : public testing::Test {
       calls.emplace_back(call.name);
       return Fault::none;
     });
-    EXPECT_TRUE(rounds_.round());
+    EXPECT_TRUE(rounds_.run_round());
     stage_.server().set_faults(nullptr);
     return calls;
   }
@@ -45,7 +45,7 @@ class FlowHint : public testing::Test {
 TEST_F(FlowHint, ChainStepNeedsOneReadAndOneCommit) {
   stage_.run_jobs();
   stage_.run_jobs();
-  rounds_.hint(stage_.flow("chain"));
+  rounds_.add_hint(stage_.flow("chain"));
   const auto calls = round();
   ASSERT_GE(calls.size(), 3U);
   EXPECT_THAT(std::vector(calls.begin(), calls.begin() + 3), ElementsAre("flow_read", "flow_commit", "flow_due"));
@@ -53,12 +53,12 @@ TEST_F(FlowHint, ChainStepNeedsOneReadAndOneCommit) {
 }
 
 TEST_F(FlowHint, IdlesWithoutRetention) {
-  for (int i = 0; i < 5; ++i) (void)rounds_.round();
-  EXPECT_GT(rounds_.round().value(), 0U);
+  for (int i = 0; i < 5; ++i) (void)rounds_.run_round();
+  EXPECT_GT(rounds_.run_round().value(), 0U);
 }
 
 TEST_F(FlowHint, UnknownFlowCostsNothing) {
-  rounds_.hint(4711);
+  rounds_.add_hint(4711);
   EXPECT_THAT(round(), Not(Contains("flow_read")));
 }
 

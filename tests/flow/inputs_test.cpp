@@ -37,13 +37,13 @@ TEST(FlowInputs, HaveTheGivenOrDefaultValue) {
                 {"count", "3"}, {"dry", "false"}, {"files", "[1,\"b\"]"}, {"region", "\"eu\""}, {"share", "0.5"}}));
   EXPECT_EQ(plan.plan->input_texts.at("region"), "eu") << "conditions read a text as it is";
   EXPECT_TRUE(plan.plan->missing.empty());
-  EXPECT_EQ(inputs_json(*plan.plan).at("files"), json::parse("[1,\"b\"]"));
+  EXPECT_EQ(inputs_to_json(*plan.plan).at("files"), json::parse("[1,\"b\"]"));
 }
 
 TEST(FlowInputs, MissingInputIsNamedAtCreation) {
   const ParsedPlan plan = read(R"({"region": "string", "count": "integer"})", R"({"count": 3})");
   ASSERT_TRUE(plan.plan) << "a definition is sound without";
-  EXPECT_EQ(missing_inputs(*plan.plan),
+  EXPECT_EQ(describe_missing_inputs(*plan.plan),
             "inputs: region is required and not given; region is of type string (--input region=VALUE)");
 }
 
@@ -53,7 +53,7 @@ TEST(FlowInputs, BelongToTheRunByItsDefinition) {
   ASSERT_TRUE(apply_inputs(definition, {{"n", 1}}));
   ASSERT_TRUE(apply_inputs(other, {{"n", 2}}));
   EXPECT_NE(read_plan(definition).plan->hash, read_plan(other).plan->hash);
-  const auto back = plan_of_text(read_plan(other).plan->canonical, read_plan(other).plan->hash);
+  const auto back = parse_stored_plan(read_plan(other).plan->canonical, read_plan(other).plan->hash);
   ASSERT_TRUE(back);
   EXPECT_EQ(back->values.at("n"), "2");
   EXPECT_FALSE(apply_inputs(definition, json::array()));
@@ -95,11 +95,11 @@ TEST(FlowInputs, InvalidInputIsRejectedByName) {
 
 TEST(FlowInputs, TypedTextIsParsedByType) {
   const json definition = json::parse(R"({"inputs": {"name": "string", "n": {"type": "integer"}, "all": "list"}})");
-  EXPECT_EQ(*input_of_text(definition, "name", "7"), json("7"));
-  EXPECT_EQ(*input_of_text(definition, "n", "7"), json(7));
-  EXPECT_EQ(*input_of_text(definition, "all", "[1, 2]"), json::parse("[1,2]"));
-  EXPECT_EQ(input_of_text(definition, "n", "seven").error().message, "input n: \"seven\" is not of type \"integer\"");
-  EXPECT_EQ(input_of_text(definition, "nmae", "x").error().message,
+  EXPECT_EQ(*parse_input(definition, "name", "7"), json("7"));
+  EXPECT_EQ(*parse_input(definition, "n", "7"), json(7));
+  EXPECT_EQ(*parse_input(definition, "all", "[1, 2]"), json::parse("[1,2]"));
+  EXPECT_EQ(parse_input(definition, "n", "seven").error().message, "input n: \"seven\" is not of type \"integer\"");
+  EXPECT_EQ(parse_input(definition, "nmae", "x").error().message,
             "the flow has no input \"nmae\"; did you mean \"name\"?");
 }
 
@@ -143,7 +143,7 @@ TEST(FlowData, ForeignRecordDataIsRead) {
   job.unknown = {{kFlowDataField, R"({"inputs": {"region": "eu", "all": [1], "Odd": 1, "nul": "a\u0000b"},
                                       "each": {"index": 2, "value": {"a": 1}}, "signals": 7,
                                       "joins": {"parts": [6, 99, "x", 5], "none": 7}})"}};
-  const FlowData data = flow_data_of(job);
+  const FlowData data = parse_flow_data(job);
   EXPECT_FALSE(data.values->contains("signals"));
   EXPECT_EQ(data.joins.at("parts"), (std::vector<Id>{6, 5})) << "99 is none of those that it depends on";
   EXPECT_TRUE(data.joins.at("none").empty());
@@ -153,7 +153,7 @@ TEST(FlowData, ForeignRecordDataIsRead) {
                                              {"MYCOJOBS_INPUT_REGION", "eu"}}));
   for (const char* text : {"", "7", "{broken", "[]", R"({"inputs": 7, "joins": []})"}) {
     job.unknown = {{kFlowDataField, text}};
-    EXPECT_TRUE(flow_data_of(job).values->empty()) << text;
+    EXPECT_TRUE(parse_flow_data(job).values->empty()) << text;
   }
 }
 

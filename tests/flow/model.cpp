@@ -48,18 +48,18 @@ void Model::settle(std::uint32_t i, At at, const std::string& detail) {
   nodes_[i].order = ++settled_;
   nodes_[i].until = 0;
   // Places without an element are not nodes of this run.
-  for (std::uint32_t k = nodes_[i].elements; k < plan_.nodes[i].places; ++k) {
+  for (std::uint32_t k = nodes_[i].elements; k < plan_.nodes[i].max_elements; ++k) {
     if (!settled(nodes_[i + 1 + k].at)) settle(i + 1 + k, At::absent, "absent");
   }
 }
-int Model::elements_of(std::uint32_t i) const {
+int Model::count_elements(std::uint32_t i) const {
   const PlanNode& plan = plan_.nodes[i];
-  if (!plan.from) return static_cast<int>(plan.elements.size());
-  const TextMap& values = nodes_[plan.from->node].values;
-  const auto text = values.find(plan.from->key);
+  if (!plan.element_source) return static_cast<int>(plan.elements.size());
+  const TextMap& values = nodes_[plan.element_source->node].values;
+  const auto text = values.find(plan.element_source->key);
   if (text == values.end()) return -1;
   const auto list = nlohmann::json::parse(text->second, nullptr, false);
-  return list.is_structured() && list.size() <= plan.places ? static_cast<int>(list.size()) : -1;
+  return list.is_structured() && list.size() <= plan.max_elements ? static_cast<int>(list.size()) : -1;
 }
 void Model::good(std::uint32_t i, const TextMap& values) {
   nodes_[i].values = values;
@@ -68,7 +68,7 @@ void Model::good(std::uint32_t i, const TextMap& values) {
 }
 void Model::bad(std::uint32_t i, const std::string& detail) {
   nodes_[i].values["$status"] = "error";
-  if (plan_.nodes[i].on_error == OnError::go_on && !nodes_[i].undoes) return settle(i, At::continued, "continued");
+  if (plan_.nodes[i].on_error == OnError::proceed && !nodes_[i].undoes) return settle(i, At::continued, "continued");
   bool taken = routes(i) && !stopping_;
   // Follows the chain of error nodes that have failed themselves. If the chain leads back to this node, no error node
   // is left to handle the failure.
@@ -130,8 +130,8 @@ void Model::judge(std::uint32_t i) {
   }
   for (const FlowCondition& condition : plan.when) {
     std::string why;
-    const TextMap& values = condition.of_input ? plan_.input_texts : nodes_[condition.node].values;
-    skip = skip || !holds(condition, "n", values, why);
+    const TextMap& values = condition.is_input ? plan_.input_texts : nodes_[condition.node].values;
+    skip = skip || !is_met(condition, "n", values, why);
   }
   if (skip || !some) {
     node.values = {{"$status", "skipped"}};
@@ -152,7 +152,7 @@ void Model::begin(std::uint32_t i) {
   bool another = false;
   for (std::uint32_t k = 0; k < nodes_.size(); ++k)
     another = another || (k != i && nodes_[k].at == At::ready && !own(k));
-  const int elements = elements_of(i);
+  const int elements = count_elements(i);
   if (plan.kind == NodeKind::each && elements < 0) return bad(i, "each_failed");
   const bool turn = own(i) || ((node.at == At::ready || !another) && place_free());
   if (paused_ || !turn) {

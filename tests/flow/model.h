@@ -96,7 +96,7 @@ class Model {
   void good(std::uint32_t i, const TextMap& values);
   void bad(std::uint32_t i, const std::string& detail);
   void drop(std::uint32_t i);
-  int elements_of(std::uint32_t i) const;  // negative: the value is not a list
+  int count_elements(std::uint32_t i) const;  // negative: the value is not a list
   void stop(const std::string& outcome);
   bool routes(std::uint32_t i) const;
   bool may_be_called(std::uint32_t error_node) const;  // whether an unsettled node can still route to it

@@ -199,7 +199,7 @@ bool Model::take_retry(const FlowControl& control) {
     nodes_[i] = Node{};
     nodes_[i].runs = runs;
     if (plan_.nodes[i].on_call) nodes_[i].at = At::uncalled;
-    for (std::uint32_t place = i + 1; place <= i + plan_.nodes[i].places; ++place) {
+    for (std::uint32_t place = i + 1; place <= i + plan_.nodes[i].max_elements; ++place) {
       if (nodes_[place].at == At::absent) nodes_[place] = Node{};
     }
   }

@@ -7,9 +7,9 @@
 namespace mycojobs {
 namespace {
 
-class Reading {
+class JournalChecker {
  public:
-  explicit Reading(const FlowPlan& plan) : plan_(plan), nodes_(plan.nodes.size()) {}
+  explicit JournalChecker(const FlowPlan& plan) : plan_(plan), nodes_(plan.nodes.size()) {}
 
   void read(const RunFact& fact) {
     at_ = &fact;
@@ -40,7 +40,7 @@ class Reading {
       if (seen.skipped) say("it was skipped, and why still holds");
       seen.settled = false;
       ++seen.retried;
-      for (std::uint32_t i = *fact.node + 1; i <= *fact.node + plan_.nodes[*fact.node].places; ++i) {
+      for (std::uint32_t i = *fact.node + 1; i <= *fact.node + plan_.nodes[*fact.node].max_elements; ++i) {
         if (nodes_[i].absent) nodes_[i].absent = nodes_[i].settled = false;
       }
     }
@@ -50,7 +50,7 @@ class Reading {
       last_undone_ = seen.order;
       nodes_[*plan_.nodes[*fact.node].compensation].called = true;
     }
-    const bool routed = fact.kind == "node_failed" && nlohmann::json::parse(fact.more).contains("routed");
+    const bool routed = fact.kind == "node_failed" && nlohmann::json::parse(fact.data_json).contains("routed");
     const bool expanded = fact.kind == "node_expanded";
     const bool settles = expanded || fact.kind == "node_completed" || (fact.kind == "node_failed" && !routed) ||
                          fact.kind == "node_unhandled" || fact.kind == "node_cancelled";
@@ -58,10 +58,10 @@ class Reading {
     if (seen.settled) say("it had settled");
     seen.settled = true;
     seen.order = fact.revision;
-    seen.skipped = fact.kind == "node_cancelled" && nlohmann::json::parse(fact.more).at("detail") == "skipped";
+    seen.skipped = fact.kind == "node_cancelled" && nlohmann::json::parse(fact.data_json).at("detail") == "skipped";
     if (++seen.settled_times > 1 + seen.retried) say("it settles too often");
-    const std::uint32_t count = expanded ? nlohmann::json::parse(fact.more).at("count").get<std::uint32_t>() : 0;
-    for (std::uint32_t k = count; k < plan_.nodes[*fact.node].places; ++k) {
+    const std::uint32_t count = expanded ? nlohmann::json::parse(fact.data_json).at("count").get<std::uint32_t>() : 0;
+    for (std::uint32_t k = count; k < plan_.nodes[*fact.node].max_elements; ++k) {
       Seen& place = nodes_[*fact.node + 1 + k];
       if (!place.settled) place.settled = place.absent = true;
     }
@@ -94,7 +94,7 @@ class Reading {
 }  // namespace
 
 std::vector<std::string> check_journal(const FlowPlan& plan, const std::vector<RunFact>& journal) {
-  Reading reading(plan);
+  JournalChecker reading(plan);
   for (const RunFact& fact : journal) reading.read(fact);
   return reading.wrong;
 }

@@ -18,10 +18,10 @@ void add_condition(FlowPlan& plan, PlanNode& node, Random& random) {
   condition.node = random.of(node.needs);
   const auto& before = plan.nodes[condition.node].needs;
   if (!before.empty() && random.one_in(3)) condition.node = random.of(before);
-  auto& watched = plan.nodes[condition.node].watched;
+  auto& watched_keys = plan.nodes[condition.node].watched_keys;
   if (!plan.input_texts.empty() && random.one_in(4)) {
     condition = {};
-    condition.of_input = true;
+    condition.is_input = true;
     condition.key = random.one_in(5) ? "none" : "n";
     condition.test = random.one_in(2) ? FlowCondition::Test::equals : FlowCondition::Test::less_than;
     condition.value = "1";
@@ -38,8 +38,9 @@ void add_condition(FlowPlan& plan, PlanNode& node, Random& random) {
                                            FlowCondition::Test::less_than, FlowCondition::Test::exists});
     condition.value = condition.test == FlowCondition::Test::exists ? (random.one_in(3) ? "false" : "true") : "1";
   }
-  if (condition.key != "$status" && std::find(watched.begin(), watched.end(), condition.key) == watched.end())
-    watched.push_back(condition.key);
+  if (condition.key != "$status" &&
+      std::find(watched_keys.begin(), watched_keys.end(), condition.key) == watched_keys.end())
+    watched_keys.push_back(condition.key);
   node.when.push_back(condition);
 }
 
@@ -52,13 +53,13 @@ void make_each(FlowPlan& plan, PlanNode& node, Random& random) {
   node.kind = NodeKind::each;
   if (!source || random.one_in(3)) {
     node.elements.assign(random.below(4), "1");
-    node.places = static_cast<std::uint32_t>(node.elements.size());
+    node.max_elements = static_cast<std::uint32_t>(node.elements.size());
     return;
   }
-  node.from = EachSource{*source, "list"};
-  node.places = 1 + random.below(3);
-  auto& watched = plan.nodes[*source].watched;
-  if (std::find(watched.begin(), watched.end(), "list") == watched.end()) watched.push_back("list");
+  node.element_source = EachSource{*source, "list"};
+  node.max_elements = 1 + random.below(3);
+  auto& watched_keys = plan.nodes[*source].watched_keys;
+  if (std::find(watched_keys.begin(), watched_keys.end(), "list") == watched_keys.end()) watched_keys.push_back("list");
 }
 
 void add_gates(PlanNode& node, Random& random) {
@@ -77,7 +78,7 @@ std::uint32_t add_on_call(FlowPlan& plan, Random& random, bool compensation) {
   node.on_call = true;
   node.kind = compensation ? (random.one_in(4) ? NodeKind::log : NodeKind::job) : random_kind(random);
   node.wait_ms = 50;
-  if (random.one_in(5)) node.on_error = OnError::go_on;
+  if (random.one_in(5)) node.on_error = OnError::proceed;
   if (!compensation && random.one_in(6)) add_gates(node, random);
   plan.nodes.push_back(std::move(node));
   return static_cast<std::uint32_t>(plan.nodes.size() - 1);
@@ -125,9 +126,9 @@ void shuffle(FlowPlan& plan, Random& random) {
     PlanNode& node = plan.nodes[i];
     for (std::uint32_t& need : node.needs) need = to[need];
     for (FlowCondition& condition : node.when) {
-      if (!condition.of_input) condition.node = to[condition.node];
+      if (!condition.is_input) condition.node = to[condition.node];
     }
-    if (node.from) node.from->node = to[node.from->node];
+    if (node.element_source) node.element_source->node = to[node.element_source->node];
     if (node.error_node) node.error_node = to[*node.error_node];
     if (node.compensation) node.compensation = to[*node.compensation];
     nodes[to[i]] = std::move(node);
@@ -152,7 +153,7 @@ FlowPlan random_plan(Random& random, std::uint32_t max_nodes) {
     node.kind = random_kind(random);
     node.wait_ms = random.below(200);
     if (random.one_in(4)) node.timeout_ms = 20 + random.below(500);
-    if (random.one_in(5)) node.on_error = OnError::go_on;
+    if (random.one_in(5)) node.on_error = OnError::proceed;
     const std::uint32_t needs = i == 0 || random.one_in(6) ? 0 : 1 + random.below(3);
     for (std::uint32_t k = 0; k < needs; ++k) {
       const std::uint32_t need = i - 1 - random.below(std::min(i, reach));
@@ -166,7 +167,7 @@ FlowPlan random_plan(Random& random, std::uint32_t max_nodes) {
   }
   add_calls(plan, random, plain);
   if (random.one_in(2)) shuffle(plan, random);
-  make_elements(plan);
+  expand_each_nodes(plan);
   return plan;
 }
 

@@ -7,7 +7,7 @@
 namespace mycojobs {
 
 using Verb = FlowControl::Verb;
-using Where = RunWorld::Where;
+using JobPhase = RunWorld::JobPhase;
 
 void Round::say(const std::string& what) {
   if (!wrong_.empty()) return;
@@ -15,7 +15,7 @@ void Round::say(const std::string& what) {
   out << what << "\nplan:\n" << drawn() << "journal:\n";
   for (const RunFact& fact : deployment_.journal) {
     out << fact.revision << ' ' << fact.kind << ' ' << (fact.node ? plan_.nodes[*fact.node].name : "") << ' '
-        << fact.more << '\n';
+        << fact.data_json << '\n';
   }
   wrong_ = out.str();
 }
@@ -31,7 +31,8 @@ std::string Round::drawn() const {
     if (node.compensation) out << " compensate " << plan_.nodes[*node.compensation].name;
     for (const auto& when : node.when) out << " when " << describe(when, plan_.nodes[when.node].name);
     for (const auto& gate : node.gates) out << ' ' << gate;
-    if (node.kind == NodeKind::each) out << " places " << node.places << (node.from ? " of a result" : "");
+    if (node.kind == NodeKind::each)
+      out << " places " << node.max_elements << (node.element_source ? " of a result" : "");
     out << '\n';
   }
   return out.str();
@@ -68,14 +69,14 @@ void Round::job_seen(const JobObserved& seen) {
 
 void Round::see(std::uint32_t i) {
   const auto& job = deployment_.jobs[i];
-  JobObserved seen{i, job.where == Where::ended, job.status, job.detail, job.error, job.values, 0};
+  JobObserved seen{i, job.phase == JobPhase::ended, job.status, job.detail, job.error, job.values, 0};
   job_seen(seen);
 }
 
 void Round::end_job(std::uint32_t i, bool well) {
   auto& job = deployment_.jobs[i];
-  if (job.where != Where::queued) return;
-  job.where = Where::ended;
+  if (job.phase != JobPhase::queued) return;
+  job.phase = JobPhase::ended;
   job.status = well ? "finished" : "error";
   job.detail = well ? "ok" : job.cancel_asked ? "cancelled" : "exit";
   if (well && !random_.one_in(4)) job.values["k"] = std::to_string(random_.below(3));
@@ -261,7 +262,7 @@ void Round::checks_at_end() {
   for (std::uint32_t i = 0; i < plan_.nodes.size(); ++i) {
     const auto& job = deployment_.jobs[i];
     if (deployment_.run.nodes[i].detail == "absent") continue;  // not a node of this run
-    if (job.where != Where::ended) say("the job of " + plan_.nodes[i].name + " has not ended, but the flow has");
+    if (job.phase != JobPhase::ended) say("the job of " + plan_.nodes[i].name + " has not ended, but the flow has");
     const bool good =
         deployment_.run.nodes[i].status == NodeStatus::completed && deployment_.run.nodes[i].detail == "ok";
     if (good != (job.status == "finished")) say("the job of " + plan_.nodes[i].name + " has another end than its node");

@@ -228,7 +228,7 @@ TEST(FlowPlanSize, LongestChainWithConditionsIsRead) {
   }
   const ParsedPlan read = read_plan({{"name", "x"}, {"jobs", jobs}});
   ASSERT_TRUE(read.plan) << join(read.problems);
-  EXPECT_EQ(read.plan->nodes[*read.plan->find("n0")].watched.size(), 1U);
+  EXPECT_EQ(read.plan->nodes[*read.plan->find("n0")].watched_keys.size(), 1U);
 }
 
 TEST(FlowPlanSize, LargestCycleIsFoundAndShortened) {

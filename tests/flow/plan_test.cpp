@@ -44,7 +44,7 @@ TEST(FlowPlan, ReadsEveryField) {
   const FlowPlan& plan = *read.plan;
   EXPECT_EQ(plan.name, "pipeline");
   EXPECT_EQ(plan.env_vars, (TextMap{{"N", "3"}, {"REGION", "eu"}}));
-  EXPECT_EQ(plan.on_error, OnError::go_on);
+  EXPECT_EQ(plan.on_error, OnError::proceed);
   EXPECT_EQ(plan.timeout_ms, 7200000U);
   EXPECT_EQ(plan.max_parallel, 10U);
   ASSERT_EQ(plan.nodes.size(), 10U);
@@ -57,8 +57,8 @@ TEST(FlowPlan, ReadsEveryField) {
   EXPECT_EQ(build.job.env_vars, (TextMap{{"A", "true"}}));
   EXPECT_EQ(build.job.priority, -5);
   EXPECT_EQ(json::parse(build.job.policy), (json{{"memory", "64 MiB"}}));
-  EXPECT_EQ(build.watched, (Names{"size"}));
-  EXPECT_EQ(build.on_error, OnError::go_on) << "the flow's";
+  EXPECT_EQ(build.watched_keys, (Names{"size"}));
+  EXPECT_EQ(build.on_error, OnError::proceed) << "the flow's";
   EXPECT_EQ(names(plan, build.dependents), (Names{"deploy", "test"}));
   const PlanNode& test = node(plan, "test");
   EXPECT_EQ(test.on_error, OnError::route);
@@ -101,11 +101,11 @@ TEST(FlowPlan, EqualDefinitionsHaveEqualHashes) {
 
 TEST(FlowPlan, RoundTripsThroughItsText) {
   const auto read = read_plan(pipeline());
-  const auto back = plan_of_text(read.plan->canonical, read.plan->hash);
+  const auto back = parse_stored_plan(read.plan->canonical, read.plan->hash);
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(back->hash, read.plan->hash);
   EXPECT_EQ(back->nodes.size(), read.plan->nodes.size());
-  const auto changed = plan_of_text(read.plan->canonical + " ", read.plan->hash);
+  const auto changed = parse_stored_plan(read.plan->canonical + " ", read.plan->hash);
   ASSERT_FALSE(changed);
   EXPECT_NE(changed.error().message.find("another hash"), std::string::npos);
 }
@@ -128,7 +128,7 @@ Job job(Id id, std::string name, std::vector<Id> needs = {}) {
 }
 
 TEST(FlowOfJobs, NodesAreInTheOrderOfTheJobs) {
-  const auto definition = definition_of_jobs(
+  const auto definition = build_definition(
       "", {{"A", "b"}}, {job(30, "last.py", {7, 8}), job(8, "twin"), job(7, "first"), job(9, "twin", {7})},
       json::parse(R"({"30": {"when": {"key": "7.size", "less_than": 3}, "on_error": "continue"}})"));
   ASSERT_TRUE(definition) << definition.error().message;
@@ -137,12 +137,12 @@ TEST(FlowOfJobs, NodesAreInTheOrderOfTheJobs) {
   EXPECT_EQ(names(*read.plan, {0, 1, 2, 3}), (Names{"job30", "job8", "first", "job9"}));
   EXPECT_EQ(names(*read.plan, read.plan->nodes[0].needs), (Names{"first", "job8"}));
   EXPECT_EQ(read.plan->nodes[0].when.at(0).node, 2U);
-  EXPECT_EQ(read.plan->nodes[0].on_error, OnError::go_on);
+  EXPECT_EQ(read.plan->nodes[0].on_error, OnError::proceed);
 }
 
 TEST(FlowOfJobs, InvalidJobIsNamed) {
   const auto message = [](const std::vector<Job>& jobs, const std::string& nodes) {
-    const auto definition = definition_of_jobs("x", {}, jobs, json::parse(nodes));
+    const auto definition = build_definition("x", {}, jobs, json::parse(nodes));
     return definition ? std::string("accepted") : definition.error().message;
   };
   EXPECT_EQ(message({}, "null"), "jobs: is empty: give the flow at least one");

@@ -89,7 +89,7 @@ jobs:
          const LoadedRun run = stage.run("cancelled");
          return stage.running("cancelled", "long") && run.state.nodes.at(run.plan->find("inner").value()).child != 0 &&
                 stage.store().load(1, "flow:2").has_value() &&
-                stage.server().plain(1, {"HGET", "flow:2", "status"}).text() == "started";
+                stage.server().run_command(1, {"HGET", "flow:2", "status"}).text() == "started";
        });
      }},
     {"ManualSteps",

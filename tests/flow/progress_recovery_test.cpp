@@ -41,13 +41,13 @@ std::string wide(int count) {
 
 TEST_F(Recovery, CheckpointMayBeCurrentStaleOrLost) {
   begin("wide", wide(200));
-  const auto text = [&] { return stage_.plain({"HGET", "mj:checkpoint:1", "text"}); };
+  const auto text = [&] { return stage_.run_command({"HGET", "mj:checkpoint:1", "text"}); };
   std::string stale, stale_at;
   for (int i = 0; i < 40 && stale.empty(); ++i) {
     stage_.run_jobs();
     stage_.coordinate();
     stale = text();
-    stale_at = stage_.plain({"HGET", "mj:checkpoint:1", "at"});
+    stale_at = stage_.run_command({"HGET", "mj:checkpoint:1", "at"});
   }
   ASSERT_NE(stale, "");
   const auto shown = [&] {
@@ -58,13 +58,13 @@ TEST_F(Recovery, CheckpointMayBeCurrentStaleOrLost) {
   stage_.run_jobs();
   stage_.coordinate();
   const std::string current = shown();
-  stage_.plain({"HSET", "mj:checkpoint:1", "text", stale, "at", stale_at});
+  stage_.run_command({"HSET", "mj:checkpoint:1", "text", stale, "at", stale_at});
   EXPECT_EQ(shown(), current);
-  stage_.plain({"HSET", "mj:checkpoint:1", "text", "{\"format\":0}"});
+  stage_.run_command({"HSET", "mj:checkpoint:1", "text", "{\"format\":0}"});
   EXPECT_EQ(shown(), current);
-  stage_.plain({"HSET", "mj:checkpoint:1", "text", stale, "at", std::to_string(std::stoul(stale_at) + 1)});
+  stage_.run_command({"HSET", "mj:checkpoint:1", "text", stale, "at", std::to_string(std::stoul(stale_at) + 1)});
   EXPECT_EQ(shown(), current) << "the checkpoint says that it is of another revision than it is";
-  stage_.plain({"DEL", "mj:checkpoint:1"});
+  stage_.run_command({"DEL", "mj:checkpoint:1"});
   EXPECT_EQ(shown(), current);
   EXPECT_TRUE(stage_.play());
   EXPECT_EQ(stage_.field("wide", "status"), "finished");
@@ -72,13 +72,13 @@ TEST_F(Recovery, CheckpointMayBeCurrentStaleOrLost) {
 
 TEST_F(Recovery, DispatchedJobThatTheStoreStillPlansIsQueued) {
   begin("two", kTwo);
-  const std::string job = stage_.job_of("two", "a");
-  stage_.plain({"LREM", "queue:python", "0", job});
-  stage_.plain({"HSET", "mj:claim:" + job, "state", "planned"});
+  const std::string job = stage_.find_job_key("two", "a");
+  stage_.run_command({"LREM", "queue:python", "0", job});
+  stage_.run_command({"HSET", "mj:claim:" + job, "state", "planned"});
   ASSERT_EQ(queued(), "0");
-  ASSERT_TRUE(stage_.progress_of("two", recover()));
+  ASSERT_TRUE(stage_.progress_flow("two", recover()));
   EXPECT_EQ(queued(), "1");
-  ASSERT_TRUE(stage_.progress_of("two", recover()));
+  ASSERT_TRUE(stage_.progress_flow("two", recover()));
   EXPECT_EQ(queued(), "1") << "recovery twice";
   EXPECT_TRUE(stage_.play());
   EXPECT_EQ(stage_.field("two", "status"), "finished");
@@ -88,8 +88,8 @@ TEST_F(Recovery, StoredEndWithALostEventIsApplied) {
   begin("two", kTwo);
   stage_.run_jobs();
   stage_.run_jobs();
-  stage_.plain({"DEL", "mj:events:1"});
-  stage_.plain({"DEL", "mj:flows:due"});
+  stage_.run_command({"DEL", "mj:events:1"});
+  stage_.run_command({"DEL", "mj:flows:due"});
   ASSERT_EQ(stage_.place("two", "a"), "dispatched queued");
   // A starting coordinator checks every active flow.
   stage_.coordinate();
@@ -101,8 +101,8 @@ TEST_F(Recovery, FlowWithoutItsDefinitionDelaysNoOther) {
   begin("lost", "name: lost\njobs: {a: {script: ok, type: python}, b: {needs: [a], script: ok, type: python}}\n");
   begin("two", kTwo);
   const std::string hash = stage_.field("lost", "definition_hash");
-  const std::string text = stage_.plain({"HGET", "mj:definition:" + hash, "text"});
-  stage_.plain({"DEL", "mj:definition:" + hash});
+  const std::string text = stage_.run_command({"HGET", "mj:definition:" + hash, "text"});
+  stage_.run_command({"DEL", "mj:definition:" + hash});
   for (int i = 0; i < 20; ++i) {
     stage_.coordinate();
     stage_.run_jobs();
@@ -110,31 +110,31 @@ TEST_F(Recovery, FlowWithoutItsDefinitionDelaysNoOther) {
   }
   EXPECT_EQ(stage_.field("two", "status"), "finished");
   EXPECT_EQ(stage_.field("lost", "status"), "started");
-  const auto asked = stage_.progress_of("lost");
+  const auto asked = stage_.progress_flow("lost");
   ASSERT_FALSE(asked);
   EXPECT_EQ(asked.error().code, Code::invalid);
   EXPECT_NE(asked.error().message.find("is missing: create a flow with the same definition"), std::string::npos)
       << asked.error().message;
   // A different definition under the same hash is not accepted.
-  stage_.plain({"HSET", "mj:definition:" + hash, "text", R"({"name":"x","jobs":{"a":{"log":"x"}}})"});
-  EXPECT_EQ(stage_.progress_of("lost").error().code, Code::invalid);
-  stage_.plain({"HSET", "mj:definition:" + hash, "text", text});
+  stage_.run_command({"HSET", "mj:definition:" + hash, "text", R"({"name":"x","jobs":{"a":{"log":"x"}}})"});
+  EXPECT_EQ(stage_.progress_flow("lost").error().code, Code::invalid);
+  stage_.run_command({"HSET", "mj:definition:" + hash, "text", text});
   EXPECT_TRUE(stage_.play());
   EXPECT_EQ(stage_.field("lost", "status"), "finished");
 }
 
 TEST_F(Recovery, NodeWithADeletedJobFailsWithTheReason) {
   begin("two", kTwo);
-  stage_.plain({"DEL", stage_.job_of("two", "b")});
+  stage_.run_command({"DEL", stage_.find_job_key("two", "b")});
   EXPECT_TRUE(stage_.play());
   EXPECT_EQ(stage_.field("two", "status"), "error");
   EXPECT_NE(stage_.field("two", "error").find("record"), std::string::npos) << stage_.field("two", "error");
   begin("again", kTwo);
-  const std::string job = stage_.job_of("again", "a");
-  stage_.plain({"DEL", job});
-  stage_.plain({"DEL", "mj:claim:" + job});
-  stage_.plain({"DEL", "queue:python"});
-  ASSERT_TRUE(stage_.progress_of("again", recover()));
+  const std::string job = stage_.find_job_key("again", "a");
+  stage_.run_command({"DEL", job});
+  stage_.run_command({"DEL", "mj:claim:" + job});
+  stage_.run_command({"DEL", "queue:python"});
+  ASSERT_TRUE(stage_.progress_flow("again", recover()));
   EXPECT_EQ(stage_.field("again", "status"), "error") << stage_.place("again", "a");
 }
 
@@ -196,7 +196,7 @@ TEST_F(Recovery, ReplayReadsChildrenOfEarlierAttempts) {
   ASSERT_EQ(stage_.field("retried", "status"), "error");
   ProgressRequest request;
   request.control = control(FlowControl::Verb::retry);
-  ASSERT_TRUE(stage_.progress_of("retried", request));
+  ASSERT_TRUE(stage_.progress_flow("retried", request));
   ASSERT_GT(stage_.run("retried").state.nodes.at(0).runs, 1U);
   // The second child has not reached the irreversible node.
   const auto refused = replay_flow(stage_.flows(), stage_.run("retried"), {false});
@@ -244,9 +244,9 @@ constexpr const char* kParent =
 TEST_F(Recovery, LinkToAMissingChildFailsItsNode) {
   begin("parent", kParent);
   stage_.run_jobs();
-  for (const char* key : {"flow:2", "mj:flow:2", "mj:run:2"}) stage_.plain({"DEL", key});
-  stage_.cache.forget_runs();
-  ASSERT_TRUE(stage_.progress_of("parent", recover()));
+  for (const char* key : {"flow:2", "mj:flow:2", "mj:run:2"}) stage_.run_command({"DEL", key});
+  stage_.cache.clear_runs();
+  ASSERT_TRUE(stage_.progress_flow("parent", recover()));
   EXPECT_EQ(stage_.place("parent", "c"), "failed flow_failed");
   EXPECT_NE(stage_.field("parent", "error").find("flow 2"), std::string::npos) << stage_.field("parent", "error");
 }
@@ -254,14 +254,14 @@ TEST_F(Recovery, LinkToAMissingChildFailsItsNode) {
 TEST_F(Recovery, ChildOfAnEndedParentIsCancelled) {
   begin("parent", kParent);
   stage_.run_jobs();
-  stage_.plain({"HSET", "flow:1", "status", "error"});  // as after the restore of an old backup
+  stage_.run_command({"HSET", "flow:1", "status", "error"});  // as after the restore of an old backup
   ProgressRequest request = recover();
   request.context = 1;
   request.flow = 2;
   ASSERT_TRUE(progress(stage_.flows(), stage_.cache, request));
   stage_.run_jobs();
   ASSERT_TRUE(progress(stage_.flows(), stage_.cache, request));
-  EXPECT_EQ(stage_.plain({"HGET", "flow:2", "detail"}), "cancelled");
+  EXPECT_EQ(stage_.run_command({"HGET", "flow:2", "detail"}), "cancelled");
 }
 
 TEST_F(Recovery, UnstartedChildOfAnEndedParentIsNotStarted) {
@@ -270,7 +270,7 @@ TEST_F(Recovery, UnstartedChildOfAnEndedParentIsNotStarted) {
       create_flow(stage_.flows(), plan_of_yaml("name: c\njobs: {a: {log: x}}\n"), NewFlow{1, 12, {}, "", "flow:1 c"})
           .value()
           .id;
-  stage_.plain({"HSET", "flow:1", "status", "error"});
+  stage_.run_command({"HSET", "flow:1", "status", "error"});
   ProgressRequest request;
   request.context = 1;
   request.flow = child;
@@ -298,7 +298,7 @@ TEST_F(Recovery, RestartKeepsPausesAndTheirDeadlines) {
   begin("waits", "name: waits\njobs: {w: {wait: 10s}, a: {needs: [w], script: ok, type: python}}\n");
   ProgressRequest pause;
   pause.control = control(FlowControl::Verb::pause);
-  ASSERT_TRUE(stage_.progress_of("paused", pause));
+  ASSERT_TRUE(stage_.progress_flow("paused", pause));
   for (int i = 0; i < 5; ++i) {
     stage_.restart_coordinator();
     stage_.clock().now += 1100;
@@ -315,7 +315,7 @@ TEST_F(Recovery, RestartKeepsPausesAndTheirDeadlines) {
   EXPECT_EQ(stage_.place("waits", "w"), "completed ok");
   ProgressRequest resume;
   resume.control = control(FlowControl::Verb::resume);
-  ASSERT_TRUE(stage_.progress_of("paused", resume));
+  ASSERT_TRUE(stage_.progress_flow("paused", resume));
   EXPECT_TRUE(stage_.play());
   EXPECT_EQ(stage_.field("paused", "status"), "finished");
   EXPECT_EQ(stage_.field("waits", "status"), "finished");
@@ -324,7 +324,7 @@ TEST_F(Recovery, RestartKeepsPausesAndTheirDeadlines) {
 TEST_F(Recovery, EmptyEventsAndInvalidFactsAreSkipped) {
   begin("two", kTwo);
   for (const char* event : {"", "job", "job job:12:999", "job nonsense", "flow flow:0", "flow flow:77", "x y"}) {
-    stage_.plain({"RPUSH", "mj:events:1", event});
+    stage_.run_command({"RPUSH", "mj:events:1", event});
   }
   ASSERT_TRUE(stage_.flows().mark_due(1, 1));
   EXPECT_TRUE(stage_.play());

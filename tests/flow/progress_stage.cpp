@@ -23,15 +23,15 @@ Hall& hall() {
   return the;
 }
 
-std::string text_of(const Fields& fields, std::string_view name) {
+std::string get_text(const Fields& fields, std::string_view name) {
   for (const auto& [field, value] : fields) {
     if (field == name) return value;
   }
   return "";
 }
 
-JobEnd end_of(const ClaimedJob& claimed) {
-  const std::string script = text_of(claimed.record, "script");
+JobEnd make_end(const ClaimedJob& claimed) {
+  const std::string script = get_text(claimed.record, "script");
   JobEnd end;
   const bool fails = script == "fail" || (script == "flaky" && claimed.attempt == 1);
   end.status = fails ? JobStatus::error : JobStatus::finished;
@@ -141,7 +141,7 @@ void FlowStage::client_step() {
 void FlowStage::coordinator_step() {
   who_ = Who::coordinator;
   for (int i = 0; i < 10; ++i) {
-    const auto next = coordinator_->round();
+    const auto next = coordinator_->run_round();
     if (!next || *next > 0) break;
   }
   who_ = Who::nobody;
@@ -150,7 +150,7 @@ void FlowStage::coordinator_step() {
 
 void FlowStage::coordinate(int rounds) {
   for (int i = 0; i < rounds; ++i) {
-    const auto next = coordinator_->round();
+    const auto next = coordinator_->run_round();
     ASSERT_TRUE(next) << next.error().message;
   }
 }
@@ -160,13 +160,13 @@ void FlowStage::run_jobs() {
   for (ClaimedJob& claimed : running_) {
     const std::vector<ClaimRef> refs{claimed.ref};
     const auto renewed = store_->renew(kContext, refs, 1U << 30).value().at(0);
-    JobEnd end = end_of(claimed);
+    JobEnd end = make_end(claimed);
     if (renewed == Renewal::cancel) {
       end = {};
       end.status = JobStatus::error;
       end.detail = "cancelled";
       end.error = "somebody wanted it cancelled";
-    } else if (text_of(claimed.record, "script") == "hold") {
+    } else if (get_text(claimed.record, "script") == "hold") {
       still.push_back(std::move(claimed));
       continue;
     }
@@ -195,7 +195,8 @@ bool FlowStage::play(int rounds) {
     clock().now += 20;
     if (!requests_.empty() || !running_.empty()) continue;
     // Ends when no flow is active and no job is queued.
-    if (flows_->active(kContext, 0, 10).value().empty() && store_->queue_length(kContext, "queue:python").value() == 0)
+    if (flows_->active_flows(kContext, 0, 10).value().empty() &&
+        store_->queue_length(kContext, "queue:python").value() == 0)
       return true;
   }
   return false;
@@ -204,7 +205,9 @@ bool FlowStage::play(int rounds) {
 Fields FlowStage::record(const std::string& name) {
   return store_->load(kContext, "flow:" + std::to_string(flow(name))).value_or(Fields());
 }
-std::string FlowStage::field(const std::string& name, const std::string& field) { return text_of(record(name), field); }
+std::string FlowStage::field(const std::string& name, const std::string& field) {
+  return get_text(record(name), field);
+}
 LoadedRun FlowStage::run(const std::string& name) {
   RunCache own;
   auto loaded = load_run(*flows_, kContext, flow(name), own);
@@ -216,20 +219,20 @@ std::string FlowStage::place(const std::string& name, const std::string& node) {
   const NodeState& at = loaded.state.nodes.at(loaded.plan->find(node).value());
   return std::string(to_string(at.status)) + " " + at.detail;
 }
-std::string FlowStage::job_of(const std::string& name, const std::string& node) {
+std::string FlowStage::find_job_key(const std::string& name, const std::string& node) {
   const LoadedRun loaded = run(name);
   return node_job_key(loaded, loaded.plan->find(node).value());
 }
 bool FlowStage::running(const std::string& name, const std::string& node) {
   if (!known(name)) return false;
-  const std::string key = job_of(name, node);
+  const std::string key = find_job_key(name, node);
   return std::any_of(running_.begin(), running_.end(), [&](const ClaimedJob& each) { return each.ref.job_key == key; });
 }
-std::string FlowStage::plain(const std::vector<std::string>& words) {
-  return std::string(server().plain(kContext, words).text());
+std::string FlowStage::run_command(const std::vector<std::string>& words) {
+  return std::string(server().run_command(kContext, words).text());
 }
 
-Result<FlowProgress> FlowStage::progress_of(const std::string& name, ProgressRequest request) {
+Result<FlowProgress> FlowStage::progress_flow(const std::string& name, ProgressRequest request) {
   request.context = kContext;
   request.flow = flow(name);
   return progress(*flows_, cache, request);
@@ -240,19 +243,19 @@ std::string FlowStage::outcome() {
   const auto list1 = store_->keys(kContext, "flow:", 1000).value();
   for (const std::string& key : list1) {
     const Fields fields = store_->load(kContext, key).value();
-    if (text_of(fields, "detail") == "creating") continue;  // left by a killed creator, which created another flow
-    out += key + " of " + text_of(fields, "parent") + ": " + text_of(fields, "status") + " " +
-           text_of(fields, "detail") + " " + text_of(fields, "result") + "\n";
+    if (get_text(fields, "detail") == "creating") continue;  // left by a killed creator, which created another flow
+    out += key + " of " + get_text(fields, "parent") + ": " + get_text(fields, "status") + " " +
+           get_text(fields, "detail") + " " + get_text(fields, "result") + "\n";
   }
   // The jobs are listed by name, since a call without a reply may have consumed ids.
   std::set<std::string> jobs;
   const auto keys = store_->keys(kContext, "job:", 1000).value();
   for (const std::string& key : keys) {
     const Fields fields = store_->load(kContext, key).value();
-    jobs.insert("flow " + text_of(fields, "flow_id") + " " + text_of(fields, "name") + ": " +
-                text_of(fields, "status") + " " + text_of(fields, "detail") + " claimed " +
-                std::to_string(claims_[key]) + " attempt " + text_of(fields, "attempt") + " " +
-                text_of(fields, "result") + "\n");
+    jobs.insert("flow " + get_text(fields, "flow_id") + " " + get_text(fields, "name") + ": " +
+                get_text(fields, "status") + " " + get_text(fields, "detail") + " claimed " +
+                std::to_string(claims_[key]) + " attempt " + get_text(fields, "attempt") + " " +
+                get_text(fields, "result") + "\n");
   }
   for (const std::string& each : jobs) out += each;
   return out;
@@ -274,11 +277,11 @@ std::vector<std::string> FlowStage::trouble() {
     for (const std::string& line : loaded->anomalies) all.push_back(key + ": " + line);
     for (const std::string& line : loaded->state.anomalies) all.push_back(key + ": " + line);
     const Fields fields = store_->load(kContext, key).value();
-    if (text_of(fields, "status") != to_string(loaded->state.status) ||
-        text_of(fields, "detail") != loaded->state.detail)
-      all.push_back(key + ": its record says " + text_of(fields, "status") + " " + text_of(fields, "detail") +
+    if (get_text(fields, "status") != to_string(loaded->state.status) ||
+        get_text(fields, "detail") != loaded->state.detail)
+      all.push_back(key + ": its record says " + get_text(fields, "status") + " " + get_text(fields, "detail") +
                     ", its journal " + std::string(to_string(loaded->state.status)) + " " + loaded->state.detail);
-    if (text_of(fields, "nodes") != nodes_text(*loaded)) all.push_back(key + ": its nodes stand otherwise");
+    if (get_text(fields, "nodes") != flow_nodes_json(*loaded)) all.push_back(key + ": its nodes stand otherwise");
     // The journal alone must yield the same state as journal and checkpoint together.
     RunState folded = initial_state(*loaded->plan);
     std::uint64_t at = 0;
@@ -286,7 +289,7 @@ std::vector<std::string> FlowStage::trouble() {
     for (bool more = true; more;) {
       const FlowReadResult read = flows_->read(kContext, id, at).value();
       for (const RunFact& fact : read.facts) fold(*loaded->plan, folded, fact), at = fact.revision;
-      more = read.more;
+      more = read.has_more;
     }
     if (describe(*loaded->plan, folded) != describe(*loaded->plan, loaded->state))
       all.push_back(key + ": the journal alone tells another story than its checkpoint");

@@ -66,17 +66,17 @@ class FlowStage {
   Fields record(const std::string& name);
   std::string field(const std::string& name, const std::string& field);
   LoadedRun run(const std::string& name);
-  std::string place(const std::string& name, const std::string& node);   // such as "completed ok"
-  std::string job_of(const std::string& name, const std::string& node);  // the key of the job
-  bool running(const std::string& name, const std::string& node);        // whether the runner holds the job
-  std::string plain(const std::vector<std::string>& words);
+  std::string place(const std::string& name, const std::string& node);         // such as "completed ok"
+  std::string find_job_key(const std::string& name, const std::string& node);  // the key of the job
+  bool running(const std::string& name, const std::string& node);              // whether the runner holds the job
+  std::string run_command(const std::vector<std::string>& words);
 
   StageClock& clock();
   MemoryServer& server();
   FlowStore& flows() { return *flows_; }
   Store& store() { return *store_; }
   RunCache cache;
-  Result<FlowProgress> progress_of(const std::string& name, ProgressRequest request = {});
+  Result<FlowProgress> progress_flow(const std::string& name, ProgressRequest request = {});
 
  private:
   enum class Who { nobody, client, coordinator };

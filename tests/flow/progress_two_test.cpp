@@ -26,15 +26,15 @@ class StoppedFlows final : public FlowStore {
     return go().read(context, flow, after);
   }
   Result<std::uint64_t> commit(const FlowCommit& commit) override { return go().commit(commit); }
-  Result<std::vector<FlowJobView>> jobs(Id context, std::span<const std::string> keys) override {
-    return go().jobs(context, keys);
+  Result<std::vector<FlowJobView>> job_views(Id context, std::span<const std::string> keys) override {
+    return go().job_views(context, keys);
   }
   Result<void> await_flow(Id context, Id flow, Id other) override { return go().await_flow(context, flow, other); }
-  Result<std::pair<std::vector<Id>, std::uint64_t>> due(Id context, std::uint32_t max) override {
-    return go().due(context, max);
+  Result<std::pair<std::vector<Id>, std::uint64_t>> due_flows(Id context, std::uint32_t max) override {
+    return go().due_flows(context, max);
   }
-  Result<std::vector<Id>> active(Id context, Id after, std::uint32_t max) override {
-    return go().active(context, after, max);
+  Result<std::vector<Id>> active_flows(Id context, Id after, std::uint32_t max) override {
+    return go().active_flows(context, after, max);
   }
   Result<void> mark_due(Id context, Id flow) override { return go().mark_due(context, flow); }
   Result<bool> acquire_leadership(Id context, const std::string& instance, const std::string& where,
@@ -77,7 +77,9 @@ class StoppedFlows final : public FlowStore {
   Result<void> remove_schedule(Id context, const std::string& name) override {
     return go().remove_schedule(context, name);
   }
-  Result<FlowIndexEntries> places(Id context, Id flow) override { return go().places(context, flow); }
+  Result<FlowIndexEntries> read_index_entries(Id context, Id flow) override {
+    return go().read_index_entries(context, flow);
+  }
   Result<void> repair(Id context, Id flow, const FlowRepair& how) override { return go().repair(context, flow, how); }
   Result<std::uint64_t> now_ms(Id context) override { return go().now_ms(context); }
 
@@ -103,13 +105,13 @@ jobs:
   undo: {script: ok, type: python}
 )";
 
-struct Played {
+struct TwoCoordinatorResult {
   std::string outcome;
   std::uint64_t calls = 0;
 };
 
 // at: the call before which the first coordinator is suspended. long_stop: suspended until the other is done.
-Played play(std::uint64_t at, bool long_stop) {
+TwoCoordinatorResult play(std::uint64_t at, bool long_stop) {
   FlowStage stage;
   NewFlow asked;
   asked.context = 1;
@@ -117,12 +119,12 @@ Played play(std::uint64_t at, bool long_stop) {
   const Id flow = create_flow(stage.flows(), plan_of_yaml(kDefinition), asked).value().id;
   RunCache other_cache;
   const auto move_all = [&](FlowStore& store, RunCache& cache, bool recover) {
-    const auto active = stage.flows().active(1, 0, 10).value();
+    const auto active = stage.flows().active_flows(1, 0, 10).value();
     for (const Id each : active) {
       ProgressRequest request;
       request.context = 1;
       request.flow = each;
-      request.due = true;
+      request.is_due = true;
       request.recover = recover;
       const auto done = progress(store, cache, request);
       if (!done) ADD_FAILURE() << at << ": " << done.error().message;
@@ -146,13 +148,13 @@ Played play(std::uint64_t at, bool long_stop) {
     stage.run_jobs();
     stage.clock().now += 20;
   }
-  Played played{stage.outcome(), first.calls()};
+  TwoCoordinatorResult played{stage.outcome(), first.calls()};
   for (const std::string& line : stage.trouble()) played.outcome += line + "\n";
   return played;
 }
 
 TEST(TwoCoordinators, CoordinatorResumedAnywhereRepeatsNothing) {
-  const Played alone = play(0, false);
+  const TwoCoordinatorResult alone = play(0, false);
   ASSERT_EQ(alone.outcome.find("started"), std::string::npos) << alone.outcome;
   ASSERT_NE(alone.outcome.find("flow 1 undo: finished ok claimed 1"), std::string::npos) << alone.outcome;
   ASSERT_GT(alone.calls, 20U);

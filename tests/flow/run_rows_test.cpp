@@ -142,7 +142,7 @@ TEST(RunRows, MalformedFactIsAnAnomalyAndTheRestIsRead) {
     fact.revision = deployment.run.revision + 1;
     const std::size_t anomalies = deployment.run.anomalies.size();
     fold(deployment.plan, deployment.run, fact);
-    EXPECT_EQ(deployment.run.anomalies.size(), anomalies + 1) << fact.kind << fact.more;
+    EXPECT_EQ(deployment.run.anomalies.size(), anomalies + 1) << fact.kind << fact.data_json;
     EXPECT_EQ(deployment.run.revision, fact.revision);
   }
   deployment.end_job("a");
@@ -174,7 +174,7 @@ TEST(RunRows, CommittedStartContinuesAfterACrash) {
   ASSERT_TRUE(deployment.apply(StartRun{"manual", 0}, false));
   EXPECT_EQ(deployment.place("a"), "pending dependencies");
   deployment.crash();
-  EXPECT_TRUE(has_more_work(deployment.plan, deployment.run));
+  EXPECT_TRUE(has_immediate_action(deployment.plan, deployment.run));
   ASSERT_TRUE(deployment.apply(TimePassed{}));
   EXPECT_EQ(deployment.place("a"), "dispatched queued");
   EXPECT_EQ(deployment.place("b"), "dispatched queued");
@@ -184,7 +184,7 @@ TEST(RunRows, CommittedStartContinuesAfterACrash) {
 TEST(RunRows, SecondStartChangesNothing) {
   RunWorld deployment(kTwoRoots);
   deployment.start();
-  deployment.jobs[0].where = RunWorld::Where::ended;  // ended but not applied
+  deployment.jobs[0].phase = RunWorld::JobPhase::ended;  // ended but not applied
   deployment.jobs[0].status = "finished";
   const std::uint64_t before = deployment.run.revision;
   ASSERT_TRUE(deployment.apply(StartRun{"schedule:nightly", 3}));
@@ -198,7 +198,7 @@ TEST(RunRows, SecondStartChangesNothing) {
 TEST(RunRows, CompletedAttemptIsAppliedOnceAfterACrash) {
   RunWorld deployment(kTwoRoots);
   deployment.start();
-  deployment.jobs[0].where = RunWorld::Where::ended;
+  deployment.jobs[0].phase = RunWorld::JobPhase::ended;
   deployment.jobs[0].status = "finished";
   deployment.crash();
   deployment.see(0);
@@ -209,7 +209,7 @@ TEST(RunRows, CompletedAttemptIsAppliedOnceAfterACrash) {
 TEST(RunRows, FailedAttemptStopsTheFlowOnceAfterACrash) {
   RunWorld deployment(kTwoRoots);
   deployment.start();
-  deployment.jobs[0].where = RunWorld::Where::ended;
+  deployment.jobs[0].phase = RunWorld::JobPhase::ended;
   deployment.jobs[0].status = "error";
   deployment.jobs[0].detail = "signal";
   deployment.crash();
@@ -258,7 +258,7 @@ TEST(RunRows, JoinIsPlannedOnceUnderConcurrentRoots) {
   RunWorld deployment(kTwoRoots);
   deployment.start();
   for (std::uint32_t i = 0; i < 2; ++i) {
-    deployment.jobs[i].where = RunWorld::Where::ended;
+    deployment.jobs[i].phase = RunWorld::JobPhase::ended;
     deployment.jobs[i].status = "finished";
   }
   for (int i = 0; i < 3; ++i) {

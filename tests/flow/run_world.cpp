@@ -19,7 +19,7 @@ FlowPlan plan_of_yaml(const std::string& text) {
 
 RunWorld::RunWorld(FlowPlan of) : plan(std::move(of)), run(initial_state(plan)), jobs(plan.nodes.size()) {}
 
-Result<void> RunWorld::apply(const decltype(FlowEvent::what)& what, bool go_on) {
+Result<void> RunWorld::apply(const decltype(FlowEvent::body)& what, bool go_on) {
   auto decided = decide(plan, run, {now, what}, limits);
   if (!decided) return tl::unexpected<Error>(decided.error());
   check(run, *decided);
@@ -38,7 +38,7 @@ Result<void> RunWorld::apply(const decltype(FlowEvent::what)& what, bool go_on) 
     }
   }
   // Each step settles, starts or resets a node, so an endless loop is a bug of decide().
-  for (std::size_t turns = 0; go_on && wrong.empty() && has_more_work(plan, run); ++turns) {
+  for (std::size_t turns = 0; go_on && wrong.empty() && has_immediate_action(plan, run); ++turns) {
     if (turns > 10 * plan.nodes.size() + 100) {
       wrong.push_back("it never comes to rest");
       break;
@@ -56,31 +56,31 @@ void RunWorld::effect(const Effect& effect) {
   };
   switch (effect.kind) {
     case Effect::Kind::dispatch:
-      must(job.where == Where::planned, "dispatched, and is not planned");
-      job.where = Where::queued;
+      must(job.phase == JobPhase::planned, "dispatched, and is not planned");
+      job.phase = JobPhase::queued;
       ++job.queued;
       break;
     case Effect::Kind::requeue:
-      must(job.where == Where::ended && job.status == "error", "queued again, and has not failed");
-      job = {Where::queued, false, false, "", "", "", {}, job.queued + 1};
+      must(job.phase == JobPhase::ended && job.status == "error", "queued again, and has not failed");
+      job = {JobPhase::queued, false, false, "", "", "", {}, job.queued + 1};
       break;
     case Effect::Kind::finish:
-      must(job.where == Where::planned, "ended by the flow, and is not planned");
-      job.where = Where::ended;
+      must(job.phase == JobPhase::planned, "ended by the flow, and is not planned");
+      job.phase = JobPhase::ended;
       job.by_flow = true;
       job.status = "finished";
       break;
     case Effect::Kind::fail:
-      must(job.where != Where::queued, "ended by the flow while it is queued");
-      if (job.where == Where::ended) break;
-      job.where = Where::ended;
+      must(job.phase != JobPhase::queued, "ended by the flow while it is queued");
+      if (job.phase == JobPhase::ended) break;
+      job.phase = JobPhase::ended;
       job.by_flow = true;
       job.status = "error";
       job.detail = effect.detail;
       break;
     case Effect::Kind::replan:
-      must(job.where == Where::ended && job.by_flow && job.status == "error", "planned again, and was not ended so");
-      job = {Where::planned, false, false, "", "", "", {}, job.queued};
+      must(job.phase == JobPhase::ended && job.by_flow && job.status == "error", "planned again, and was not ended so");
+      job = {JobPhase::planned, false, false, "", "", "", {}, job.queued};
       break;
     case Effect::Kind::cancel_job:
       must(plan.nodes[effect.node].kind == NodeKind::job, "cancelled as a job");
@@ -125,7 +125,7 @@ void RunWorld::see(std::uint32_t node) {
   const JobRecord& job = jobs[node];
   JobObserved seen;
   seen.node = node;
-  seen.ended = job.where == Where::ended;
+  seen.ended = job.phase == JobPhase::ended;
   if (seen.ended) {
     seen.status = job.status;
     seen.detail = job.detail;
@@ -137,8 +137,8 @@ void RunWorld::see(std::uint32_t node) {
 
 void RunWorld::end_job(const std::string& name, const std::string& status, const TextMap& values) {
   JobRecord& job = jobs[index(name)];
-  if (job.where != Where::queued) throw std::runtime_error(name + " is not queued");
-  job.where = Where::ended;
+  if (job.phase != JobPhase::queued) throw std::runtime_error(name + " is not queued");
+  job.phase = JobPhase::ended;
   job.status = status;
   job.detail = status == "finished" ? "ok" : job.cancel_asked ? "cancelled" : "exit";
   job.values = values;
@@ -192,7 +192,7 @@ int RunWorld::count(const std::string& kind, const std::string& node) const {
   return found;
 }
 
-std::vector<std::string> RunWorld::order_of(const std::string& kind) const {
+std::vector<std::string> RunWorld::get_order(const std::string& kind) const {
   std::vector<std::string> names;
   for (const RunFact& fact : journal) {
     if (fact.kind == kind && fact.node) names.push_back(plan.nodes[*fact.node].name);

@@ -32,9 +32,9 @@ FlowPlan plan_of_yaml(const std::string& text);  // throws std::runtime_error wi
 
 class RunWorld {
  public:
-  enum class Where { planned, queued, ended };
+  enum class JobPhase { planned, queued, ended };
   struct JobRecord {
-    Where where = Where::planned;
+    JobPhase phase = JobPhase::planned;
     bool by_flow = false;  // the flow ended the job itself
     bool cancel_asked = false;
     std::string status, detail, error;
@@ -50,7 +50,7 @@ class RunWorld {
   explicit RunWorld(const std::string& yaml) : RunWorld(plan_of_yaml(yaml)) {}
 
   // Decides, appends the facts, applies the effects, and continues while work is left.
-  Result<void> apply(const decltype(FlowEvent::what)& what, bool go_on = true);
+  Result<void> apply(const decltype(FlowEvent::body)& what, bool go_on = true);
   void start() { (void)apply(StartRun{"manual", 0}); }
   // Ends a job as its runner would, and notifies the run.
   void end_job(const std::string& name, const std::string& status = "finished", const TextMap& values = {});
@@ -70,7 +70,7 @@ class RunWorld {
   std::string flow() const;                          // such as "started running"
   int count(const std::string& kind, const std::string& node = "") const;
   // Names of the nodes in the order of their facts of this kind.
-  std::vector<std::string> order_of(const std::string& kind) const;
+  std::vector<std::string> get_order(const std::string& kind) const;
 
   FlowPlan plan;
   RunState run;

@@ -17,7 +17,7 @@ Schedule schedule(const char* overlap, const char* missed, const char* cron = "*
   out.zone = "UTC";
   out.overlap = overlap;
   out.missed = missed;
-  out.next_ms = kNoon;
+  out.next_start_ms = kNoon;
   out.last_flow = 7;
   return out;
 }
@@ -42,7 +42,7 @@ TEST(ScheduleTurn, EachTimeFiresOnceAndTheNextIsKnown) {
       EXPECT_EQ(now.starts, (Moments{kNoon}));
       EXPECT_EQ(now.next_ms, kNoon + kMinute);
       EXPECT_EQ(now.note, "");
-      of.next_ms = now.next_ms;
+      of.next_start_ms = now.next_ms;
       EXPECT_TRUE(turn(of, kNoon + 6).starts.empty()) << "the same moment again";
     }
   }
@@ -53,7 +53,7 @@ TEST(ScheduleTurn, PausedOrExhaustedScheduleDoesNothing) {
   of.paused = true;
   EXPECT_TRUE(turn(of, kNoon + kDay).starts.empty());
   of.paused = false;
-  of.next_ms = 0;
+  of.next_start_ms = 0;
   EXPECT_TRUE(turn(of, kNoon + kDay).starts.empty());
 }
 
@@ -86,10 +86,10 @@ TEST(ScheduleTurn, AtMostAHundredMissedTimesRunTenAtATime) {
     EXPECT_EQ(each.note, i == 0 ? "older times skipped: at most 100 missed times are started late" : "") << i;
     EXPECT_LE(each.starts.size(), kMaxConcurrentStarts);
     started.insert(started.end(), each.starts.begin(), each.starts.end());
-    of.next_ms = each.next_ms;
+    of.next_start_ms = each.next_ms;
     if (each.next_ms > now) break;
   }
-  ASSERT_EQ(started.size(), kMaxMoments);
+  ASSERT_EQ(started.size(), kMaxPendingRuns);
   EXPECT_EQ(started.back(), now);
   EXPECT_EQ(started.front(), now - 99 * kMinute);
 }
@@ -112,7 +112,7 @@ TEST(ScheduleTurn, QueuePolicyRunsEveryTimeSerially) {
   const std::uint64_t ended = kNoon + 3 * kMinute + 1;
   const ScheduleDecision waiting = turn(of, kNoon + 3 * kMinute, {true, 0});
   EXPECT_TRUE(waiting.starts.empty());
-  EXPECT_TRUE(waiting.waits);
+  EXPECT_TRUE(waiting.is_waiting);
   EXPECT_EQ(waiting.next_ms, kNoon);
   EXPECT_EQ(waiting.note, "4 moments wait for the end of flow 7");
   Moments started;
@@ -122,13 +122,13 @@ TEST(ScheduleTurn, QueuePolicyRunsEveryTimeSerially) {
     const ScheduleDecision each = turn(of, now, before);
     ASSERT_EQ(each.starts.size(), 1U) << i;
     started.push_back(each.starts[0]);
-    of.next_ms = each.next_ms;
+    of.next_start_ms = each.next_ms;
     EXPECT_TRUE(turn(of, now + 5, {true, 0}).starts.empty()) << "while that one runs";
     before.ended_ms = now + 10;
     now += 20;
   }
   EXPECT_EQ(started, (Moments{kNoon, kNoon + kMinute, kNoon + 2 * kMinute, kNoon + 3 * kMinute}));
-  EXPECT_EQ(of.next_ms, kNoon + 4 * kMinute);
+  EXPECT_EQ(of.next_start_ms, kNoon + 4 * kMinute);
 }
 
 TEST(ScheduleTurn, TimesMissedDuringADowntimeAreNotQueued) {
@@ -141,8 +141,8 @@ TEST(ScheduleTurn, TimesMissedDuringADowntimeAreNotQueued) {
 TEST(ScheduleTurn, TimeRepeatedByDaylightSavingFiresOnce) {
   Schedule of = schedule("allow", "all", "30 2 * * *");
   of.zone = "Europe/Berlin";
-  of.next_ms = 1792888200000;  // 2026-10-25 00:30:00 UTC, 02:30 in summer time
-  EXPECT_EQ(turn(of, of.next_ms + 90 * kMinute).starts, (Moments{of.next_ms})) << "02:30 has come again";
+  of.next_start_ms = 1792888200000;  // 2026-10-25 00:30:00 UTC, 02:30 in summer time
+  EXPECT_EQ(turn(of, of.next_start_ms + 90 * kMinute).starts, (Moments{of.next_start_ms})) << "02:30 has come again";
 }
 
 TEST(ScheduleTurn, UnreadableFieldIsNamed) {

@@ -38,7 +38,7 @@ class Schedules : public testing::Test {
     out.zone = "UTC";
     out.overlap = overlap;
     out.missed = missed;
-    out.next_ms = kNoon;
+    out.next_start_ms = kNoon;
     out.definition_hash = plan.hash;
     return out;
   }
@@ -95,8 +95,8 @@ TEST_F(Schedules, StartTheirFlowOnTimeAndReportTheNextPoll) {
   EXPECT_EQ(look().value(), kMinute);
   EXPECT_EQ(runs().size(), 1U);
   const Schedule now = stored();
-  EXPECT_EQ(now.next_ms, kNoon + kMinute);
-  EXPECT_EQ(now.last_ms, kNoon);
+  EXPECT_EQ(now.next_start_ms, kNoon + kMinute);
+  EXPECT_EQ(now.last_start_ms, kNoon);
   EXPECT_EQ(now.last_flow, 1U);
 }
 
@@ -129,7 +129,7 @@ TEST_F(Schedules, KilledCoordinatorStartsEachTimeOnce) {
       server_.set_faults(nullptr);
       ASSERT_TRUE(look()) << at;
       EXPECT_EQ(runs(), expected) << "call " << at;
-      EXPECT_EQ(stored().next_ms, kNoon + 3 * kMinute) << at;
+      EXPECT_EQ(stored().next_start_ms, kNoon + 3 * kMinute) << at;
     }
   }
 }
@@ -156,7 +156,7 @@ TEST_F(Schedules, ChangedDefinitionAppliesFromTheNextTime) {
   ASSERT_TRUE(complete_schedule(*flows_, cache, kContext, stored()));
   Schedule other = one("nightly", changed);
   const Schedule settled = stored();
-  other.next_ms = next_time(parse_cron(other.cron).value(), other.zone, settled.last_ms).value();
+  other.next_start_ms = next_time(parse_cron(other.cron).value(), other.zone, settled.last_start_ms).value();
   put(other, changed, settled.revision);
   ASSERT_TRUE(look());
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
@@ -175,8 +175,8 @@ TEST_F(Schedules, RecreatedScheduleDoesNotRepeatATime) {
   put(one("nightly", changed), changed);
   ASSERT_TRUE(look());
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)});
-  EXPECT_NE(stored().note.find("was not started"), std::string::npos) << stored().note;
-  EXPECT_EQ(stored().next_ms, kNoon + kMinute);
+  EXPECT_NE(stored().skip_reason.find("was not started"), std::string::npos) << stored().skip_reason;
+  EXPECT_EQ(stored().next_start_ms, kNoon + kMinute);
 }
 
 TEST_F(Schedules, QueuedTimeStartsAfterThePreviousRun) {
@@ -187,7 +187,7 @@ TEST_F(Schedules, QueuedTimeStartsAfterThePreviousRun) {
   clock_.unix = clock_.boot = kNoon + 2 * kMinute;
   EXPECT_EQ(look().value(), 1000U) << "a look each second";
   EXPECT_EQ(runs(), Runs{run("started", kNoon)});
-  EXPECT_EQ(stored().note, "2 moments wait for the end of flow 1");
+  EXPECT_EQ(stored().skip_reason, "2 moments wait for the end of flow 1");
   for (Id flow = 1; flow <= 3; ++flow) {
     RunCache cache;
     ProgressRequest resume;
@@ -213,13 +213,13 @@ TEST_F(Schedules, FailedStartDelaysNoOther) {
   put(one("a", old), old);
   put(one("b", old), old);
   put(one("c", old), old);
-  server_.plain(kContext, {"HSET", "mj:schedule:a", "cron", "nonsense"});
-  server_.plain(kContext, {"HSET", "mj:schedule:b", "definition_hash", std::string(64, 'f')});
+  server_.run_command(kContext, {"HSET", "mj:schedule:a", "cron", "nonsense"});
+  server_.run_command(kContext, {"HSET", "mj:schedule:b", "definition_hash", std::string(64, 'f')});
   clock_.unix = clock_.boot = kNoon;
   ASSERT_TRUE(look());
   EXPECT_EQ(runs(), Runs{run("finished", kNoon)}) << "c's";
-  EXPECT_NE(stored("a").note.find("cron: "), std::string::npos) << stored("a").note;
-  EXPECT_EQ(stored("a").next_ms, 0U);
+  EXPECT_NE(stored("a").skip_reason.find("cron: "), std::string::npos) << stored("a").skip_reason;
+  EXPECT_EQ(stored("a").next_start_ms, 0U);
 }
 
 // Limits are checked when the flow starts; other limits applied when the schedule was created.
@@ -233,33 +233,34 @@ TEST_F(Schedules, FlowOverTheLimitsIsSkippedWithTheField) {
   ContextSettings settings;
   settings.context = kContext;
   settings.instance = "coordinator";
-  settings.limits.ceiling = Ceilings().of(kContext);
+  settings.limits.ceiling = Ceilings().get(kContext);
   ContextLoop rounds(server_.open_flows().value(), server_.open().value(), clock_, settings);
-  ASSERT_TRUE(rounds.round());
+  ASSERT_TRUE(rounds.run_round());
   EXPECT_EQ(runs(), Runs{});
-  EXPECT_NE(stored().note.find("was not started: jobs.a: policy.memory: 2 GiB is more than the ceiling of 1 GiB for "
-                               "context 1"),
-            std::string::npos)
-      << stored().note;
-  EXPECT_GT(stored().next_ms, kNoon);
+  EXPECT_NE(
+      stored().skip_reason.find("was not started: jobs.a: policy.memory: 2 GiB is more than the ceiling of 1 GiB for "
+                                "context 1"),
+      std::string::npos)
+      << stored().skip_reason;
+  EXPECT_GT(stored().next_start_ms, kNoon);
 }
 
 // The roles of the context are also checked when the flow starts.
 TEST_F(Schedules, RevokedCallerStartsNothing) {
   const FlowPlan logs = plan("old");
   put(one("nightly", logs), logs);
-  server_.plain(kContext, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[13]"});
+  server_.run_command(kContext, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[13]"});
   clock_.unix = clock_.boot = kNoon;
   ContextSettings settings;
   settings.context = kContext;
   settings.instance = "coordinator";
   ContextLoop rounds(server_.open_flows().value(), server_.open().value(), clock_, settings);
-  ASSERT_TRUE(rounds.round());
+  ASSERT_TRUE(rounds.run_round());
   EXPECT_EQ(runs(), Runs{});
-  EXPECT_NE(stored().note.find("actor 12 may not create flows"), std::string::npos) << stored().note;
-  server_.plain(kContext, {"HSET", "context:1", "submitters", "[12]"});
+  EXPECT_NE(stored().skip_reason.find("actor 12 may not create flows"), std::string::npos) << stored().skip_reason;
+  server_.run_command(kContext, {"HSET", "context:1", "submitters", "[12]"});
   clock_.unix = clock_.boot = kNoon + kMinute;
-  ASSERT_TRUE(rounds.round());
+  ASSERT_TRUE(rounds.run_round());
   EXPECT_EQ(runs().size(), 1U) << "and does again";
 }
 
@@ -270,13 +271,13 @@ TEST_F(Schedules, OverwrittenLastFlowDoesNotBlockTheNext) {
   clock_.unix = clock_.boot = kNoon;
   ASSERT_TRUE(look());
   ASSERT_EQ(stored().last_flow, 1U);
-  server_.plain(kContext, {"DEL", "flow:1"});
-  server_.plain(kContext, {"SET", "flow:1", "x"});
+  server_.run_command(kContext, {"DEL", "flow:1"});
+  server_.run_command(kContext, {"SET", "flow:1", "x"});
   clock_.unix = clock_.boot = kNoon + kMinute;
   const auto next = look();
   ASSERT_TRUE(next) << next.error().message;
   EXPECT_GT(*next, 1000U) << "asked again without a pause";
-  EXPECT_EQ(stored().last_flow, 2U) << stored().note;
+  EXPECT_EQ(stored().last_flow, 2U) << stored().skip_reason;
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "flow/show_views.h"
-#include "inspect/draw_flow.h"
+#include "inspect/flow_drawing.h"
 #include "text/terminal_text.h"
 #include "text/utf8.h"
 
@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Layers = std::vector<std::vector<std::uint32_t>>;
 
-std::vector<std::string> lines_of(const std::string& text) {
+std::vector<std::string> split_lines(const std::string& text) {
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -31,7 +31,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 std::size_t widest(const std::string& text) {
   std::size_t max = 0;
-  for (const auto& line : lines_of(text)) max = std::max(max, columns(line));
+  for (const auto& line : split_lines(text)) max = std::max(max, columns(line));
   return max;
 }
 
@@ -39,13 +39,13 @@ const std::vector<GraphFormat> kFormats = {GraphFormat::text, GraphFormat::ascii
                                            GraphFormat::dot, GraphFormat::json};
 
 TEST(FlowGraph, LayersAreLongestPathsAndErrorNodesAreLast) {
-  EXPECT_EQ(flow_layers(pipeline()), (Layers{{0, 1}, {2}, {3}, {4}, {5, 6}}));
+  EXPECT_EQ(find_layers(pipeline()), (Layers{{0, 1}, {2}, {3}, {4}, {5, 6}}));
 }
 
 TEST(FlowGraph, CyclesAndUnknownNeedsAreDrawn) {
   FlowView view = pipeline();
   view.nodes[2].needs = {4, 0, 777};  // test -> ok -> deploy -> test
-  EXPECT_EQ(flow_layers(view), (Layers{{0, 1}, {2, 3, 4}, {5, 6}}));
+  EXPECT_EQ(find_layers(view), (Layers{{0, 1}, {2, 3, 4}, {5, 6}}));
   for (GraphFormat format : kFormats) EXPECT_FALSE(draw_flow(view, format).empty());
 }
 
@@ -85,7 +85,7 @@ TEST(FlowGraph, ColoursUseNoColumns) {
   const std::string plain = draw_flow(pipeline(), GraphFormat::text);
   const std::string coloured = draw_flow(pipeline(), GraphFormat::text, 100, true);
   EXPECT_THAT(coloured, HasSubstr("\033[32m"));
-  const auto a = lines_of(plain), b = lines_of(coloured);
+  const auto a = split_lines(plain), b = split_lines(coloured);
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i) EXPECT_EQ(columns(a[i]), columns(b[i])) << a[i];
 }
@@ -131,7 +131,7 @@ TEST(FlowGraph, LargeFlowsAreFoldedByLayerAndStatus) {
   for (std::uint32_t i = 7; i < 10000; ++i)
     view.nodes.push_back(
         node(i, "n" + std::to_string(i), {0}, i % 2 ? NodeStatus::failed : NodeStatus::completed, "ok"));
-  const auto lines = lines_of(draw_flow(view, GraphFormat::text));
+  const auto lines = split_lines(draw_flow(view, GraphFormat::text));
   EXPECT_EQ(lines.size(), 6U);
   EXPECT_THAT(lines[2], HasSubstr("layer 2  9994 nodes  ◌ 1 ready  ✔ 4996 completed  ✘ 4997 failed: n7, n9, n11, n13"));
   EXPECT_LE(widest(draw_flow(view, GraphFormat::text)), 100U);
@@ -145,7 +145,7 @@ TEST(FlowGraph, DefinitionIsDrawnBeforeItRuns) {
   plan.nodes[1].name = "b";
   plan.nodes[1].needs = {0};
   plan.nodes[1].when = {{0, "size", FlowCondition::Test::greater_than, "10"}};
-  const std::string text = draw_flow(view_of_plan(plan), GraphFormat::text);
+  const std::string text = draw_flow(make_plan_view(plan), GraphFormat::text);
   EXPECT_THAT(text, HasSubstr("definition later  2 nodes"));
   EXPECT_THAT(text, HasSubstr("if a.size greater_than 10"));
   EXPECT_THAT(text, Not(HasSubstr("pending")));
@@ -200,15 +200,15 @@ TEST(FlowGraph, HostileNamesAreHarmless) {
       EXPECT_EQ(text.find('\r'), std::string::npos);
       EXPECT_EQ(text.find("\xE2\x80\xAE"), std::string::npos);
       EXPECT_TRUE(is_utf8(text));
-      EXPECT_EQ(lines_of(text).size(), 17U) << text.substr(0, 1000);
+      EXPECT_EQ(split_lines(text).size(), 17U) << text.substr(0, 1000);
     }
     const std::string mermaid = draw_flow(view, GraphFormat::mermaid);
     EXPECT_EQ(mermaid.find("\n  click"), std::string::npos);
     EXPECT_EQ(mermaid.find("<script>"), std::string::npos);
-    EXPECT_EQ(lines_of(mermaid).size(), 4U + 7 + 6 + 7) << mermaid.substr(0, 500);
+    EXPECT_EQ(split_lines(mermaid).size(), 4U + 7 + 6 + 7) << mermaid.substr(0, 500);
     EXPECT_EQ(std::count(mermaid.begin(), mermaid.end(), '"'), 2 + 2 * 7);
     const std::string dot = draw_flow(view, GraphFormat::dot);
-    EXPECT_EQ(lines_of(dot).size(), 3U + 7 + 6 + 1) << dot.substr(0, 500);
+    EXPECT_EQ(split_lines(dot).size(), 3U + 7 + 6 + 1) << dot.substr(0, 500);
     EXPECT_TRUE(nlohmann::json::accept(draw_flow(view, GraphFormat::json)));
   }
 }

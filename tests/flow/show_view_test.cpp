@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "flow/progress_stage.h"
-#include "inspect/draw_flow.h"
+#include "inspect/flow_drawing.h"
 #include "inspect/flow_view.h"
 
 namespace mycojobs {
@@ -40,7 +40,7 @@ class FlowShow : public ::testing::Test {
     asked.comment = comment;
     ProgressRequest request;
     request.control = asked;
-    const auto done = stage_.progress_of("f", request);
+    const auto done = stage_.progress_flow("f", request);
     ASSERT_TRUE(done) << done.error().message;
   }
   FlowView view() {
@@ -56,7 +56,7 @@ class FlowShow : public ::testing::Test {
       EXPECT_TRUE(std::any_of(known.begin(), known.end(), [&](const auto& row) { return row.cause == reason.cause; }))
           << reason.cause;
       EXPECT_FALSE(reason.reason.empty());
-      EXPECT_FALSE(reason.next.empty()) << reason.cause;
+      EXPECT_FALSE(reason.next_action.empty()) << reason.cause;
     }
     return output.value_or(std::vector<FlowReason>());
   }
@@ -64,7 +64,7 @@ class FlowShow : public ::testing::Test {
   std::vector<std::string> output() {
     std::vector<std::string> lines;
     for (const FlowReason& reason : reasons())
-      lines.push_back(reason.cause + " " + reason.node + ": " + reason.reason + "; next: " + reason.next);
+      lines.push_back(reason.cause + " " + reason.node + ": " + reason.reason + "; next: " + reason.next_action);
     return lines;
   }
   static std::string names(const FlowView& view, const std::vector<std::uint32_t>& list) {
@@ -193,7 +193,7 @@ TEST_F(FlowShow, TimelineShowsActorsAndActions) {
   control(FlowControl::Verb::approve, "ok", "ship it");
   const auto rows = flow_timeline(stage_.flows(), stage_.store(), 1, flow()).value();
   std::vector<std::string> lines;
-  for (const TimelineRow& row : rows) lines.push_back(row.node + ": " + row.what);
+  for (const TimelineRow& row : rows) lines.push_back(row.node + ": " + row.text);
   EXPECT_THAT(lines.front(), HasSubstr("started"));
   EXPECT_THAT(lines, Contains("build: completed ok"));
   EXPECT_THAT(lines, Contains(": approved ok by 12: ship it"));
@@ -208,9 +208,9 @@ TEST_F(FlowShow, QuestionsAndAnswersAreShown) {
     }
     return NodeView();
   };
-  EXPECT_EQ(node("ok").asks, "ship?");
-  EXPECT_EQ(node("hold").asks, "look");
-  EXPECT_EQ(state_text(node("ok"), 0), "waits for approval");
+  EXPECT_EQ(node("ok").prompt, "ship?");
+  EXPECT_EQ(node("hold").prompt, "look");
+  EXPECT_EQ(format_node_state(node("ok"), 0), "waits for approval");
   for (const FlowReason& reason : reasons()) {
     if (reason.node != "ok" && reason.node != "hold") continue;
     EXPECT_THAT(reason.evidence, Contains(reason.node == "ok" ? "asks: ship?" : "asks: look"));
@@ -229,12 +229,12 @@ TEST_F(FlowShow, QuestionsAndAnswersAreShown) {
   EXPECT_EQ(shown["answers"][0]["actor"], 12);
   std::vector<std::string> lines;
   const auto rows = flow_timeline(stage_.flows(), stage_.store(), 1, flow()).value();
-  for (const TimelineRow& row : rows) lines.push_back(row.node + ": " + row.what);
+  for (const TimelineRow& row : rows) lines.push_back(row.node + ": " + row.text);
   EXPECT_THAT(lines, Contains("ok: waits for approval: ship?"));
   EXPECT_THAT(lines, Contains("legal: waits for approval:legal"));
   control(FlowControl::Verb::pause, "", "lunch");
-  ASSERT_TRUE(view().held_by);
-  EXPECT_EQ(describe(*view().held_by), "paused by 12: lunch");
+  ASSERT_TRUE(view().hold_request);
+  EXPECT_EQ(describe(*view().hold_request), "paused by 12: lunch");
   EXPECT_EQ(to_json(view())["said"]["comment"], "lunch");
 }
 
@@ -251,12 +251,13 @@ TEST_F(FlowShow, AnswersAreShownBeforeTheRunIsAllocated) {
 
 TEST_F(FlowShow, StatusIsOneWord) {
   run("name: good\njobs:\n  a: {script: hold, type: python}\n");
-  EXPECT_THAT(headline(view()), HasSubstr("flow 1 good  running  "));
-  for (const FlowStateText& row : flow_words()) EXPECT_EQ(flow_word(row.status, row.word), row.word);
-  EXPECT_EQ(flow_word(FlowStatus::finished, "ok"), "completed");
-  EXPECT_EQ(flow_word(FlowStatus::error, "nonsense"), "failed");
-  EXPECT_EQ(flow_word(FlowStatus::started, ""), "running");
-  EXPECT_EQ(flow_word(FlowStatus::dispatched, ""), "new");
+  EXPECT_THAT(format_headline(view()), HasSubstr("flow 1 good  running  "));
+  for (const FlowDisplayState& row : flow_display_states())
+    EXPECT_EQ(to_display_state(row.status, row.state), row.state);
+  EXPECT_EQ(to_display_state(FlowStatus::finished, "ok"), "completed");
+  EXPECT_EQ(to_display_state(FlowStatus::error, "nonsense"), "failed");
+  EXPECT_EQ(to_display_state(FlowStatus::started, ""), "running");
+  EXPECT_EQ(to_display_state(FlowStatus::dispatched, ""), "new");
 }
 
 TEST_F(FlowShow, RecordShowsTheStateOfEachNode) {
@@ -295,13 +296,14 @@ TEST_F(FlowShow, MissingFlowIsNotFound) {
 
 TEST_F(FlowShow, RecordNodesAreShownWithoutADefinition) {
   run(kManual);
-  stage_.plain({"DEL", "mj:definition:" + stage_.field("f", "definition_hash")});
+  stage_.run_command({"DEL", "mj:definition:" + stage_.field("f", "definition_hash")});
   const FlowView seen = view();
   EXPECT_FALSE(seen.has_plan);
   EXPECT_EQ(seen.nodes.size(), 9U);
   EXPECT_THAT(seen.anomalies, Contains(HasSubstr("definition: ")));
   EXPECT_THAT(output(), Contains(HasSubstr("definition_missing : ")));
-  stage_.plain({"HSET", "mj:definition:" + stage_.field("f", "definition_hash"), "text", "{\"name\": \"other\"}"});
+  stage_.run_command(
+      {"HSET", "mj:definition:" + stage_.field("f", "definition_hash"), "text", "{\"name\": \"other\"}"});
   EXPECT_FALSE(view().has_plan);
 }
 
@@ -310,7 +312,7 @@ TEST_F(FlowShow, InvalidJournalEntriesAreListed) {
   const std::string journal = key("mj:run:");
   const auto add = [&](std::vector<std::string> words) {
     words.insert(words.begin(), {"XADD", journal, "*"});
-    stage_.plain(words);
+    stage_.run_command(words);
   };
   add({"f", "no_such_kind", "at", "5"});
   add({"f", "node_completed", "at", "x", "n", "99999", "m", "{}"});
@@ -327,30 +329,30 @@ TEST_F(FlowShow, InvalidJournalEntriesAreListed) {
   EXPECT_THAT(output(), Contains(HasSubstr("anomaly : ")));
   const auto rows = flow_timeline(stage_.flows(), stage_.store(), 1, flow());
   ASSERT_TRUE(rows);
-  for (const TimelineRow& row : *rows) EXPECT_THAT(row.what, Not(HasSubstr("s3cret")));
+  for (const TimelineRow& row : *rows) EXPECT_THAT(row.text, Not(HasSubstr("s3cret")));
 }
 
 TEST_F(FlowShow, RecordChangesOfOtherClientsAreListed) {
   run(kManual);
   const std::string record = key("flow:");
-  stage_.plain({"DEL", stage_.job_of("f", "cobol")});
-  stage_.plain({"DEL", "mj:claim:" + stage_.job_of("f", "cobol")});
-  stage_.plain({"DEL", stage_.job_of("f", "long")});
-  stage_.plain({"SET", stage_.job_of("f", "long"), "text"});
+  stage_.run_command({"DEL", stage_.find_job_key("f", "cobol")});
+  stage_.run_command({"DEL", "mj:claim:" + stage_.find_job_key("f", "cobol")});
+  stage_.run_command({"DEL", stage_.find_job_key("f", "long")});
+  stage_.run_command({"SET", stage_.find_job_key("f", "long"), "text"});
   EXPECT_THAT(output(), Contains(HasSubstr("job_lost cobol: ")));
-  stage_.plain({"HSET", record, "jobs", "[1,\"x\",-5,4294967296]", "nodes", "{}", "id", "77", "status", "nonsense",
-                "result", "[", "started_ms", "-1"});
+  stage_.run_command({"HSET", record, "jobs", "[1,\"x\",-5,4294967296]", "nodes", "{}", "id", "77", "status",
+                      "nonsense", "result", "[", "started_ms", "-1"});
   const FlowView seen = view();
   EXPECT_FALSE(seen.anomalies.empty());
   EXPECT_EQ(seen.record.id, flow());
-  stage_.plain({"HSET", record, "jobs", "[]", "caller_id", "0", "definition_hash", ""});
+  stage_.run_command({"HSET", record, "jobs", "[]", "caller_id", "0", "definition_hash", ""});
   EXPECT_TRUE(view().has_plan) << "its mark says what it was created as";
-  stage_.plain({"DEL", record});
-  stage_.plain({"RPUSH", record, "x"});
+  stage_.run_command({"DEL", record});
+  stage_.run_command({"RPUSH", record, "x"});
   (void)inspect_flow(stage_.flows(), stage_.store(), 1, flow());
   (void)explain_flow(stage_.flows(), stage_.store(), 1, flow());
-  stage_.plain({"DEL", key("mj:run:")});
-  stage_.plain({"SET", key("mj:run:"), "x"});
+  stage_.run_command({"DEL", key("mj:run:")});
+  stage_.run_command({"SET", key("mj:run:"), "x"});
   (void)inspect_flow(stage_.flows(), stage_.store(), 1, flow());
   (void)flow_timeline(stage_.flows(), stage_.store(), 1, flow());
 }

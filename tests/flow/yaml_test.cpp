@@ -52,10 +52,10 @@ TEST(FlowYaml, CoversJson) {
                     "script":"a = 1\nb = 2\n","folded":"one two\n","empty":null,"7":"seven",
                     "jobs":{"a":{"needs":["b","c"]}},"list":[{"x":1,"y":2},"z"]})")));
   using Place = std::pair<std::size_t, std::size_t>;
-  EXPECT_EQ(places.places.at("name"), (Place{2, 1})) << "of a map's value: its key's";
-  EXPECT_EQ(places.places.at("jobs.a.needs[1]"), (Place{12, 23}));
-  EXPECT_EQ(places.places.at("list[0].y"), (Place{15, 5}));
-  EXPECT_EQ(places.places.at("list[1]"), (Place{16, 5}));
+  EXPECT_EQ(places.positions.at("name"), (Place{2, 1})) << "of a map's value: its key's";
+  EXPECT_EQ(places.positions.at("jobs.a.needs[1]"), (Place{12, 23}));
+  EXPECT_EQ(places.positions.at("list[0].y"), (Place{15, 5}));
+  EXPECT_EQ(places.positions.at("list[1]"), (Place{16, 5}));
 }
 
 TEST(FlowYaml, NumbersAndTextsAreParsedLikeJson) {

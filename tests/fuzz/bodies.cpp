@@ -15,8 +15,8 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMaxFiles = 64U << 20, kMaxRoom = 2 * kMaxFiles;
 
-// Returns an object, as read_envelope() does.
-std::optional<json> body_of(std::string_view text) {
+// Returns an object, as parse_envelope() does.
+std::optional<json> parse_body(std::string_view text) {
   auto body = parse_json(text);
   if (!body || !body->is_object()) return std::nullopt;
   return std::move(*body);
@@ -34,7 +34,7 @@ void check_carried(const json& jobs) {
   const auto again = parse_json(dump_json(jobs));
   must(again && *again == jobs, "jobs of an answer read otherwise in a mark");
   for (std::size_t i = 0; i < again->size(); ++i) {
-    const auto job = read_answered_job((*again)[i], i);
+    const auto job = parse_answer_job((*again)[i], i);
     must(job.has_value(), "a job of an answer is none in a mark");
   }
 }
@@ -42,23 +42,24 @@ void check_carried(const json& jobs) {
 }  // namespace
 
 int fuzz_answer_body(std::string_view text) {
-  const auto body = body_of(text);
+  const auto body = parse_body(text);
   if (!body) return 0;
-  const auto jobs = jobs_of_answer(*body, kMaxFiles, kMaxRoom);
+  const auto jobs = parse_answer_jobs(*body, kMaxFiles, kMaxRoom);
   if (!jobs) return 0;
   must(jobs->size() <= kMaxMessageJobs, "an answer has more jobs than a message");
   std::uint64_t room = 0;
-  for (const JobFileList& each : files_of_answer(*jobs)) {
-    must(bytes_of(each.files) <= kMaxFiles, "a job leaves more than it may");
+  for (const JobFiles& each : find_answer_files(*jobs)) {
+    must(sum_bytes(each.files) <= kMaxFiles, "a job leaves more than it may");
     room += accounted_bytes(each.files);
   }
   must(room <= kMaxRoom, "jobs leave more than one sender may bring");
-  must(jobs_of_answer({{"jobs", *jobs}}, kMaxFiles, kMaxRoom).value() == *jobs, "jobs that leave no more are changed");
-  const auto answer = read_answer(*body, *jobs);
+  must(parse_answer_jobs({{"jobs", *jobs}}, kMaxFiles, kMaxRoom).value() == *jobs,
+       "jobs that leave no more are changed");
+  const auto answer = parse_answer(*body, *jobs);
   if (!answer) return 0;
   must(answer->jobs.size() == jobs->size(), "a job is passed over");
   for (const RemoteJobEnd& each : answer->jobs) check_job(each);
-  for (const JobFileList& each : files_of_answer(*jobs)) {
+  for (const JobFiles& each : find_answer_files(*jobs)) {
     const bool any = std::any_of(answer->jobs.begin(), answer->jobs.end(),
                                  [&](const RemoteJobEnd& job) { return job.job_key == each.job_key; });
     must(any, "files are of a job that the answer does not name");
@@ -71,13 +72,13 @@ int fuzz_answer_body(std::string_view text) {
 }
 
 int fuzz_logs_body(std::string_view text) {
-  const auto body = body_of(text);
+  const auto body = parse_body(text);
   if (!body) return 0;
-  const auto logs = read_logs(*body);
+  const auto logs = parse_logs(*body);
   if (!logs) return 0;
   json lines = json::array();
   for (const Log& each : logs->lines) lines.push_back(to_json(each));
-  const auto again = read_logs({{"job", logs->job_key}, {"lines", lines}});
+  const auto again = parse_logs({{"job", logs->job_key}, {"lines", lines}});
   must(again && again->job_key == logs->job_key && again->lines.size() == logs->lines.size(),
        "lines that were written are not read");
   for (std::size_t i = 0; i < lines.size(); ++i)
@@ -86,33 +87,38 @@ int fuzz_logs_body(std::string_view text) {
 }
 
 int fuzz_cancel_body(std::string_view text) {
-  const auto body = body_of(text);
+  const auto body = parse_body(text);
   if (!body) return 0;
-  const auto cancel = read_cancel(*body);
+  const auto cancel = parse_cancel(*body);
   if (!cancel) return 0;
   must(cancel->jobs.size() <= kMaxMessageJobs, "it names more jobs than a message has");
-  const auto again = read_cancel(
-      {{"of", to_json(cancel->of)}, {"by", cancel->by}, {"jobs", json(cancel->jobs)}, {"flow", cancel->flow}});
-  must(again && to_json(again->of) == to_json(cancel->of) && again->by == cancel->by && again->jobs == cancel->jobs &&
-           again->flow == cancel->flow,
+  const auto again = parse_cancel({{"of", to_json(cancel->message)},
+                                   {"by", cancel->signer_key},
+                                   {"jobs", json(cancel->jobs)},
+                                   {"flow", cancel->includes_flow}});
+  must(again && to_json(again->message) == to_json(cancel->message) && again->signer_key == cancel->signer_key &&
+           again->jobs == cancel->jobs && again->includes_flow == cancel->includes_flow,
        "a request to cancel reads otherwise than it was written");
   return 1;
 }
 
 int fuzz_file_body(std::string_view text) {
-  const auto body = body_of(text);
+  const auto body = parse_body(text);
   if (!body) return 0;
   const auto wanted = parse_requested_file(*body);
   if (wanted) {
-    const auto again = parse_requested_file(to_json(*wanted)), of_mark = requested_file(text_of(*wanted));
-    must(again && text_of(*again) == text_of(*wanted), "what is missing reads otherwise than it was written");
-    must(of_mark && text_of(*of_mark) == text_of(*wanted), "what is missing reads otherwise in a mark");
+    const auto again = parse_requested_file(to_json(*wanted)),
+               of_mark = parse_requested_file_text(format_requested_file(*wanted));
+    must(again && format_requested_file(*again) == format_requested_file(*wanted),
+         "what is missing reads otherwise than it was written");
+    must(of_mark && format_requested_file(*of_mark) == format_requested_file(*wanted),
+         "what is missing reads otherwise in a mark");
   }
-  const auto name = read_message_name(body->value("of", json()));
-  const auto piece = read_piece(*body);
+  const auto name = parse_message_ref(body->value("of", json()));
+  const auto piece = parse_piece(*body);
   if (!name || !piece) return wanted ? 1 : 0;
   must(piece->offset <= piece->file.bytes, "a piece begins behind its file");
-  const auto again = read_piece(piece_json(*name, piece->file, piece->offset, piece->bytes));
+  const auto again = parse_piece(make_piece_body(*name, piece->file, piece->offset, piece->bytes));
   must(again && again->file.sha256 == piece->file.sha256 && again->file.bytes == piece->file.bytes &&
            again->offset == piece->offset && again->bytes == piece->bytes,
        "a piece reads otherwise than it was written");

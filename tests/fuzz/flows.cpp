@@ -21,7 +21,7 @@ int check_plan(const json& definition) {
   }
   const FlowPlan& plan = *read.plan;
   must(plan.nodes.size() <= kMaxFlowNodes, "a plan has too many nodes");
-  const auto again = plan_of_text(plan.canonical, plan.hash);
+  const auto again = parse_stored_plan(plan.canonical, plan.hash);
   must(again.has_value(), "a plan that was stored is refused");
   must(again->canonical == plan.canonical && again->nodes.size() == plan.nodes.size(), "a stored plan reads otherwise");
   for (std::uint32_t i = 0; i < plan.nodes.size(); ++i) {
@@ -29,8 +29,8 @@ int check_plan(const json& definition) {
       must(need < plan.nodes.size() && need != i, "a node needs what is not there");
     }
   }
-  (void)inputs_json(plan);
-  (void)missing_inputs(plan);
+  (void)inputs_to_json(plan);
+  (void)describe_missing_inputs(plan);
   return 1;
 }
 

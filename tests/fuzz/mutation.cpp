@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kMaxBytes = 8192;
 
-const std::string& any_of(const Corpus& corpus, Random& random) {
+const std::string& pick_random(const Corpus& corpus, Random& random) {
   return std::next(corpus.begin(), static_cast<std::ptrdiff_t>(random() % corpus.size()))->second;
 }
 
@@ -36,7 +36,7 @@ std::pair<std::size_t, std::size_t> word_at(std::string_view text, std::size_t a
 
 // Replaces a word by another word. Inputs with an intact structure are parsed further than damaged ones.
 void change_word(std::string& text, const Corpus& corpus, Random& random) {
-  const std::string& other = any_of(corpus, random);
+  const std::string& other = pick_random(corpus, random);
   const auto [from, size] = word_at(text, random() % (text.size() + 1));
   const auto [other_from, other_size] = word_at(other, random() % (other.size() + 1));
   if (size == 0 || other_size == 0 || is_word(text[from]) != is_word(other[other_from])) return;
@@ -63,7 +63,7 @@ void change(std::string& text, const Corpus& corpus, std::span<const std::string
       text.resize(at);
       break;
     case 5: {  // text from another position or another input of the corpus
-      const std::string& other = any_of(corpus, random);
+      const std::string& other = pick_random(corpus, random);
       const auto [from, length] = stretch(other, random);
       text.insert(at, other.substr(from, length));
       break;
@@ -95,7 +95,7 @@ Corpus load_corpus(const std::string& folder, std::string_view target) {
 }
 
 std::string mutated(const Corpus& corpus, std::span<const std::string_view> pieces, Random& random) {
-  std::string text = any_of(corpus, random);
+  std::string text = pick_random(corpus, random);
   for (std::uint64_t times = 1 + random() % (1 + random() % 8); times > 0; --times)
     change(text, corpus, pieces, random);
   if (text.size() > kMaxBytes) text.resize(kMaxBytes);

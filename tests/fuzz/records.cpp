@@ -7,7 +7,9 @@
 #include "fuzz/targets.h"
 #include "messaging/envelope.h"
 #include "model/codec.h"
+#include "model/job_validation.h"
 #include "model/policy_json.h"
+#include "security/ceilings.h"
 #include "security/profiles.h"
 #include "security/sender_check.h"
 #include "security/signatures.h"
@@ -24,7 +26,7 @@ const SigningKey& own_key() {
   return key;
 }
 
-Fields fields_of(std::string_view text) {
+Fields parse_fields(std::string_view text) {
   Fields fields;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
@@ -93,7 +95,7 @@ json altered(json sealed, const char* name, json value) {
 }  // namespace
 
 int fuzz_message_hash(std::string_view text) {
-  const auto decoded = decode<Message>(fields_of(text));
+  const auto decoded = decode<Message>(parse_fields(text));
   check_message(decoded.record);
   return decoded.ok() ? 1 : 0;
 }
@@ -108,7 +110,7 @@ int fuzz_message_json(std::string_view text) {
 }
 
 int fuzz_job_hash(std::string_view text) {
-  const auto decoded = decode<Job>(fields_of(text));
+  const auto decoded = decode<Job>(parse_fields(text));
   check_round_trips(decoded.record);
   const auto problems = validate(decoded.record);
   Job job = decoded.record;
@@ -119,13 +121,13 @@ int fuzz_job_hash(std::string_view text) {
 int fuzz_envelope(std::string_view text) {
   const auto sealed = parse_json(text);
   if (!sealed) return 0;
-  const auto envelope = read_envelope(*sealed);
+  const auto envelope = parse_envelope(*sealed);
   (void)check_seal(*sealed, {envelope ? envelope->signer : "", envelope ? envelope->sent_s : 0, kSignatureWindowS});
   if (!envelope) return 0;
   const json& body = (*sealed)["body"];
   if (const auto name = body.find("of"); name != body.end()) {
-    if (const auto of = read_message_name(*name)) {
-      const auto again = read_message_name(to_json(*of));
+    if (const auto of = parse_message_ref(*name)) {
+      const auto again = parse_message_ref(to_json(*of));
       must(again && again->caller == of->caller && again->id == of->id && again->content == of->content,
            "the name of a message reads otherwise");
     }
@@ -136,7 +138,7 @@ int fuzz_envelope(std::string_view text) {
   must(check_seal(*own, against).has_value(), "a seal of ours does not check");
   const auto travelled = parse_json(dump_json(*own));
   must(travelled && check_seal(*travelled, against), "a seal of ours does not check after its way");
-  const auto read = read_envelope(*travelled);
+  const auto read = parse_envelope(*travelled);
   must(read && read->kind == envelope->kind && read->context == envelope->context && read->sent_s == envelope->sent_s,
        "an envelope of ours reads otherwise");
   must(!check_seal(altered(*own, "context", envelope->context == 1 ? 2 : 1), against),

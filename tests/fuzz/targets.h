@@ -42,6 +42,6 @@ std::span<const Target> targets();
 const Target* find_target(std::string_view name);  // null if there is none
 
 // Checks a property. If `holds` is false, prints `what` and ends the process with SIGABRT.
-void must(bool holds, std::string_view what);
+void must(bool condition, std::string_view message);
 
 }  // namespace mycojobs::fuzz

@@ -10,6 +10,7 @@
 #include "api/rpc/json_rpc.h"
 #include "fuzz/targets.h"
 #include "model/codec.h"
+#include "model/job_validation.h"
 #include "net/http_wire.h"
 #include "net/json_rpc_client.h"
 #include "security/sender_check.h"
@@ -137,9 +138,9 @@ struct Heard {
   std::size_t used = 0;
   std::string body;
 };
-class Listening final : public HttpRequestParser::Body {
+class CollectingBody final : public HttpRequestParser::Body {
  public:
-  explicit Listening(std::string& into) : into_(into) {}
+  explicit CollectingBody(std::string& into) : into_(into) {}
   Result<void> add(std::string_view bytes) override {
     into_ += bytes;
     return {};
@@ -154,12 +155,12 @@ Heard hear(std::string_view bytes, std::size_t step) {
   constexpr std::size_t kMaxHead = 2048;
   Heard heard;
   HttpRequestParser parser(kMaxHead);
-  Listening body(heard.body);
+  CollectingBody body(heard.body);
   std::string buffer;
   for (std::size_t at = 0; at < bytes.size() && !heard.done; at += step) {
     buffer += bytes.substr(at, step);
     if (!heard.head) {
-      const auto size = parser.take_head(buffer);
+      const auto size = parser.parse_head(buffer);
       if (!size) return heard.refused = true, heard;
       if (*size == 0) continue;
       must(*size <= buffer.size() && parser.has_head(), "a head is longer than what there is");
@@ -169,12 +170,12 @@ Heard hear(std::string_view bytes, std::size_t step) {
       heard.used += *size;
       buffer.erase(0, *size);
     }
-    const auto size = parser.take_body(buffer, body);
+    const auto size = parser.parse_body(buffer, body);
     if (!size) return heard.refused = true, heard;
     must(*size <= buffer.size(), "a body is longer than what there is");
     heard.used += *size;
     buffer.erase(0, *size);
-    heard.done = parser.done();
+    heard.done = parser.is_complete();
   }
   return heard;
 }

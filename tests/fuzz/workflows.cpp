@@ -32,7 +32,7 @@ int fuzz_workflow_manifest(std::string_view text) {
   for (const auto& subscription : read.manifest->subscriptions) {
     const auto* workflow = read.manifest->workflow(subscription.workflow);
     must(workflow != nullptr, "events go to a workflow that is not there");
-    must(workflow->keyed() != subscription.key_field.empty(), "a keyed workflow gets events without a key");
+    must(workflow->is_keyed() != subscription.key_field.empty(), "a keyed workflow gets events without a key");
   }
   for (const auto& workflow : read.manifest->workflows)
     for (const auto& effect : workflow.effects_emitted)
@@ -54,17 +54,17 @@ int fuzz_workflow_scenario(std::string_view text) {
   must(read.file.has_value() == read.problems.empty(), "scenarios are neither read nor refused");
   if (!read.file) return 0;
   must(!read.file->scenarios.empty(), "a file without a scenario was taken");
-  (void)manifests_of(*read.file);
+  (void)list_applied_manifests(*read.file);
   for (const auto& scenario : read.file->scenarios)
     for (const auto& step : scenario.steps) {
       must(step.input != ScenarioInput::none || step.expect, "a step has nothing to do");
       if (!step.value.empty()) must(parse_json(step.value).has_value(), "a value is no JSON");
       if (!step.expect) continue;
-      for (const auto& [instance, state] : step.expect->state) {
+      for (const auto& [instance, state] : step.expect->states) {
         const auto value = parse_json(state);
         must(value.has_value(), "a state is no JSON");
-        must(!differs(fill_defaults(*value, *document), fill_defaults(*value, *document)) ||
-                 fill_defaults(*value, *document).dump().find("$more") != std::string::npos,
+        must(!find_difference(fill_wildcards(*value, *document), fill_wildcards(*value, *document)) ||
+                 fill_wildcards(*value, *document).dump().find("$more") != std::string::npos,
              "a value differs from itself");
       }
     }
@@ -79,14 +79,14 @@ int fuzz_workflow_history(std::string_view text) {
   const auto again = read_history(*written);
   must(again && again->facts == read->facts && again->deployment == read->deployment,
        "a history reads otherwise when written");
-  (void)catalog_of(*read);
-  (void)deployment_of(*read);
+  (void)build_catalog(*read);
+  (void)fold_history(*read);
   return 1;
 }
 
 namespace {
 
-std::optional<std::string> cbor_of(const json& value);
+std::optional<std::string> to_cbor(const json& value);
 
 // Replaces notations for values that JSON lacks: {"$cbor": VALUE} and {"$text": TEXT} are bytes, and {"$hash": VALUE}
 // is the hash of the CBOR encoding.
@@ -95,7 +95,7 @@ std::optional<json> filled_in(const json& value) {
     const auto& [name, inside] = *value.items().begin();
     if (name == "$text" && inside.is_string()) return workflows::binary(inside.get<std::string>());
     if (name == "$cbor" || name == "$hash") {
-      const auto bytes = cbor_of(inside);
+      const auto bytes = to_cbor(inside);
       if (!bytes) return std::nullopt;
       return name == "$cbor" ? workflows::binary(*bytes) : json(sha256_hex(*bytes));
     }
@@ -111,7 +111,7 @@ std::optional<json> filled_in(const json& value) {
 }
 
 // Returns nothing if the value has no CBOR encoding.
-std::optional<std::string> cbor_of(const json& value) {
+std::optional<std::string> to_cbor(const json& value) {
   const auto made = filled_in(value);
   auto bytes = made ? encode_cbor(*made) : fail(Code::invalid, "");
   return bytes ? std::optional(std::move(*bytes)) : std::nullopt;
@@ -122,7 +122,7 @@ struct Blobs {
   std::map<std::string, std::string> all;
   // Returns the hash, or "" if the value has no CBOR encoding.
   std::string put(const json& value) {
-    const auto bytes = cbor_of(value);
+    const auto bytes = to_cbor(value);
     return bytes ? put(*bytes) : "";
   }
   std::string put(const std::string& bytes) { return all[sha256_hex(bytes)] = bytes, sha256_hex(bytes); }
@@ -138,15 +138,17 @@ struct Blobs {
 // The indexes match the instances, and the state can be encoded and decoded.
 void must_be_whole(const DeploymentState& world) {
   std::size_t pending = 0, settled = 0;
-  for (const auto& [id, cell] : world.cells) {
+  for (const auto& [id, cell] : world.instances) {
     must(cell.id == id, "an instance stands under another's name");
-    pending += cell.pending.size(), settled += cell.settled.size();
-    for (const auto& [intent, each] : cell.pending)
+    pending += cell.pending_intents.size(), settled += cell.completed_intents.size();
+    for (const auto& [intent, each] : cell.pending_intents)
       must(world.intents.contains(intent) && world.intents.at(intent) == id, "a pending intent is not in the index");
-    for (const auto& intent : cell.settled)
-      must(world.settled.contains(intent) && world.settled.at(intent) == id, "a settled intent is not in the index");
+    for (const auto& intent : cell.completed_intents)
+      must(world.completed_intents.contains(intent) && world.completed_intents.at(intent) == id,
+           "a settled intent is not in the index");
   }
-  must(world.intents.size() == pending && world.settled.size() == settled, "two instances have the same intent");
+  must(world.intents.size() == pending && world.completed_intents.size() == settled,
+       "two instances have the same intent");
   const auto bytes = encode(world);
   must(bytes.has_value(), "a world that was read cannot be written");
   const auto again = decode_deployment(*bytes);
@@ -159,11 +161,11 @@ void must_fold(DeploymentState& world, const WorkflowFact& fact) {
     must(!problem->rule.empty() && !problem->text.empty(), "a problem has no name");
     return must(world == before, "a fact that does not fit changes the world");
   }
-  for (const InstanceId& id : instances_of(fact)) {
+  for (const InstanceId& id : affected_instances(fact)) {
     std::optional<InstanceState> alone;
-    if (const InstanceState* cell = before.cell(id)) alone = *cell;
+    if (const InstanceState* cell = before.find_instance(id)) alone = *cell;
     must(!fold(alone, id, fact), "a fact fits the world, and not its instance");
-    const InstanceState* cell = world.cell(id);
+    const InstanceState* cell = world.find_instance(id);
     must(alone ? cell != nullptr && *cell == *alone : cell == nullptr, "an instance alone is another");
   }
   must_be_whole(world);
@@ -184,7 +186,7 @@ int fuzz_workflow_snapshot(std::string_view text) {
   auto read = blobs.snapshot(blobs.put(root));
   if (!read) return 0;
   must_be_whole(read->deployment);
-  const auto written = snapshot_of(read->deployment, 300);
+  const auto written = build_snapshot(read->deployment, 300);
   must(written.has_value(), "what was a snapshot has none");
   for (const auto& page : written->pages) blobs.put(page.bytes);
   const auto again = blobs.snapshot(blobs.put(written->root.bytes));

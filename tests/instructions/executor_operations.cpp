@@ -17,9 +17,9 @@ JobFacts example_facts() {
   return facts;
 }
 
-std::string request_of(const JobFacts& facts) {
+std::string encode_request(const JobFacts& facts) {
   const ScriptExtras extras{.executor = "python", .profile = "python"};
-  auto request = script_request(facts, extras);
+  auto request = encode_script_request(facts, extras);
   require(request.has_value(), request ? "" : request.error().message.c_str());
   return std::move(*request);
 }
@@ -32,10 +32,10 @@ std::string answer_frames() {
   return out;
 }
 
-ScriptAnswer answer_of(const std::string& frames) {
+ScriptAnswer parse_answer(const std::string& frames) {
   AnswerReader reader(1U << 20);
   reader.feed(frames);
-  require(reader.answer().done && reader.answer().result.size() == 2, "an answer is not read");
+  require(reader.answer().is_complete && reader.answer().result.size() == 2, "an answer is not read");
   return reader.answer();
 }
 
@@ -50,7 +50,7 @@ std::size_t read_frames(const std::string& request) {
                       {FrameKind::script, kMaxScriptBytes}});
   for (std::size_t at = 0; at < request.size(); at += kRead) {
     reader.feed(std::string_view(request).substr(at, kRead), [&](Frame&& frame) {
-      require(frame.fate == Frame::FrameStatus::whole, "a frame of a request is not whole");
+      require(frame.status == Frame::FrameStatus::complete, "a frame of a request is not whole");
       ++frames;
     });
   }
@@ -63,13 +63,13 @@ std::size_t read_frames(const std::string& request) {
 std::vector<Operation> executor_operations() {
   const EndContext context{"job:12:2001", "python", 60, 1U << 20};
   return {
-      {"executor.request.make", [facts = example_facts()] { return request_of(facts).size(); }},
-      {"channel.request.read", [request = request_of(example_facts())] { return read_frames(request); }},
+      {"executor.request.make", [facts = example_facts()] { return encode_request(facts).size(); }},
+      {"channel.request.read", [request = encode_request(example_facts())] { return read_frames(request); }},
       {"channel.answer.append", [] { return answer_frames().size(); }},
-      {"channel.answer.read", [frames = answer_frames()] { return answer_of(frames).result.size(); }},
+      {"channel.answer.read", [frames = answer_frames()] { return parse_answer(frames).result.size(); }},
       {"executor.end.make",
-       [context, outcome = example_outcome(), answer = answer_of(answer_frames())] {
-         const JobEnd end = outcome_to_end(context, outcome, answer);
+       [context, outcome = example_outcome(), answer = parse_answer(answer_frames())] {
+         const JobEnd end = build_job_end(context, outcome, answer);
          require(end.status == JobStatus::finished, "a success is not one");
          return end.usage.size();
        }},

@@ -21,6 +21,6 @@ std::vector<Operation> sandbox_operations();
 std::vector<Operation> executor_operations();
 
 // Prints an error and ends the program if `holds` is false. A failed operation would have low counts.
-void require(bool holds, const char* what);
+void require(bool condition, const char* message);
 
 }  // namespace mycojobs::instructions

@@ -17,7 +17,7 @@ namespace {
 using sandbox::RawFrame;
 
 template <class Message>
-RawFrame frame_of(const Message& message) {
+RawFrame encode_frame(const Message& message) {
   const std::string bytes = sandbox::encode(message);
   RawFrame frame;
   frame.kind = static_cast<std::uint8_t>(bytes[0]);
@@ -31,7 +31,7 @@ Operation writing(const std::string& name, const Message& message) {
 }
 template <class Message>
 Operation reading(const std::string& name, const Message& message) {
-  return {"launcher." + name + ".decode", [frame = std::make_shared<RawFrame>(frame_of(message))] {
+  return {"launcher." + name + ".decode", [frame = std::make_shared<RawFrame>(encode_frame(message))] {
             Message out;
             require(sandbox::decode(*frame, out), "a frame is not read");
             return frame->payload.size();

@@ -9,6 +9,7 @@
 #include "instructions/examples.h"
 #include "instructions/operation.h"
 #include "model/codec.h"
+#include "model/job_validation.h"
 #include "store/redis/redis_store.h"
 
 namespace mycojobs::instructions {

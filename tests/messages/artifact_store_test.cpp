@@ -22,17 +22,17 @@ using testing::HasSubstr;
 class IncomingFiles : public testing::Test {
  protected:
   std::uint64_t expect(const std::string& bytes) {
-    EXPECT_TRUE(files_->expect(*store_, 1, kParcel, {content(bytes)}));
-    return files_->is_complete(1, kParcel, content(bytes)).value();
+    EXPECT_TRUE(files_->reserve_files(*store_, 1, kParcel, {content(bytes)}));
+    return files_->received_bytes(1, kParcel, content(bytes)).value();
   }
   Result<std::uint64_t> add(const std::string& bytes, std::uint64_t offset, std::size_t size) {
-    return files_->add(1, kParcel, content(bytes), offset, std::string_view(bytes).substr(offset, size));
+    return files_->add_piece(1, kParcel, content(bytes), offset, std::string_view(bytes).substr(offset, size));
   }
   // Returns a file whose content differs for each number.
   static FileContent large(int number, std::uint64_t bytes) { return {sha256_hex(std::to_string(number)), bytes}; }
   // Returns the error for a parcel of this sender that is named by the number and has a file of this size.
   std::string refusal(const std::string& sender, int number, std::uint64_t bytes, Id context = 1) {
-    auto let_in = files_->expect(*store_, context, {std::to_string(number), sender}, {large(number, bytes)});
+    auto let_in = files_->reserve_files(*store_, context, {std::to_string(number), sender}, {large(number, bytes)});
     if (let_in) return "";
     EXPECT_EQ(let_in.error().code, Code::unavailable) << let_in.error().message;
     return let_in.error().message;
@@ -66,13 +66,13 @@ TEST_F(IncomingFiles, RepeatedOrEarlyPiecesChangeNothing) {
 }
 
 TEST_F(IncomingFiles, OtherHashOrLengthRestarts) {
-  const FileContent wanted = content("0123456789");
-  ASSERT_TRUE(files_->expect(*store_, 1, kParcel, {wanted}));
-  EXPECT_EQ(files_->add(1, kParcel, wanted, 0, "012345678x").error().code, Code::invalid);
-  EXPECT_EQ(files_->is_complete(1, kParcel, wanted), 0U) << "its place is kept";
-  EXPECT_EQ(files_->add(1, kParcel, wanted, 0, "0123456789 and more").error().code, Code::invalid);
-  EXPECT_EQ(files_->is_complete(1, kParcel, wanted), 0U) << "its place is kept";
-  const auto handed = files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {wanted}}});
+  const FileContent file = content("0123456789");
+  ASSERT_TRUE(files_->reserve_files(*store_, 1, kParcel, {file}));
+  EXPECT_EQ(files_->add_piece(1, kParcel, file, 0, "012345678x").error().code, Code::invalid);
+  EXPECT_EQ(files_->received_bytes(1, kParcel, file), 0U) << "its place is kept";
+  EXPECT_EQ(files_->add_piece(1, kParcel, file, 0, "0123456789 and more").error().code, Code::invalid);
+  EXPECT_EQ(files_->received_bytes(1, kParcel, file), 0U) << "its place is kept";
+  const auto handed = files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {file}}});
   ASSERT_FALSE(handed);
   EXPECT_EQ(handed.error().code, Code::not_found);
 }
@@ -82,11 +82,11 @@ TEST_F(IncomingFiles, HandedOverFilesBelongToTheJob) {
   ASSERT_EQ(expect(bytes), 0U);
   ASSERT_EQ(add(bytes, 0, 10).value(), 10U);
   const std::string job =
-      ArtifactFolder(folder_.path().string(), 1).job(artifact_store_name(*store_, 1).value(), "job:1:2") + '/';
+      ArtifactFolder(folder_.path().string(), 1).job_folder(artifact_store_name(*store_, 1).value(), "job:1:2") + '/';
   const auto sweep = [&] {
     for (int i = 0; i < 300; ++i) {
       clock_.advance(100);
-      ASSERT_TRUE(files_->sweep(*store_, 1));
+      ASSERT_TRUE(files_->clean_up(*store_, 1));
     }
   };
   {
@@ -97,14 +97,14 @@ TEST_F(IncomingFiles, HandedOverFilesBelongToTheJob) {
     ASSERT_TRUE(store_->save(1, "job:1:2", {{"id", "2"}, {"status", "dispatched"}}));
   }
   ASSERT_TRUE(files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "once more";
-  files_->drop(1, kParcel);
+  files_->remove_bundle(1, kParcel);
   // A tidying round that had to wait is followed by a long pause; a new store starts without the pause.
   files_ = make_artifact_store(folder_.path().string(), clock_, 1000, kRoom);
   ASSERT_TRUE(files_->retain_files(*store_, 1, kParcel, {{"job:1:2", {content(bytes)}}})) << "it has it";
-  EXPECT_EQ(files_->read(*store_, 1, "job:1:2", content(bytes), 3, 4).value(), "3456");
-  EXPECT_EQ(files_->read(*store_, 1, "job:1:2", content(bytes), 8, 4).value(), "89");
-  EXPECT_TRUE(files_->has(*store_, 1, "job:1:2", {content(bytes)}).value());
-  EXPECT_FALSE(files_->has(*store_, 1, "job:1:3", {content(bytes)}).value()) << "another job has not";
+  EXPECT_EQ(files_->read_file(*store_, 1, "job:1:2", content(bytes), 3, 4).value(), "3456");
+  EXPECT_EQ(files_->read_file(*store_, 1, "job:1:2", content(bytes), 8, 4).value(), "89");
+  EXPECT_TRUE(files_->has_files(*store_, 1, "job:1:2", {content(bytes)}).value());
+  EXPECT_FALSE(files_->has_files(*store_, 1, "job:1:3", {content(bytes)}).value()) << "another job has not";
   sweep();
   EXPECT_TRUE(fs::exists(job + sha256_hex(bytes))) << "the job waits";
   ASSERT_TRUE(store_->save(1, "job:1:2", {{"status", "finished"}}));
@@ -119,34 +119,34 @@ TEST_F(IncomingFiles, FailedHandOverCountsNothing) {
     ASSERT_TRUE(add(bytes, 0, bytes.size()));
   }
   const ArtifactUsage usage(ArtifactFolder(folder_.path().string(), 1), *artifact_store_name(*store_, 1));
-  const std::vector<ArtifactStore::ForJob> to{{"job:1:2", {content(first), content(second), content(second)}}};
+  const std::vector<JobFiles> to{{"job:1:2", {content(first), content(second), content(second)}}};
   const std::string in_the_way = path("objects/" + sha256_hex(second));
   fs::create_directories(in_the_way);  // so that no object can be made
   for (int i = 0; i < 3; ++i) {
     EXPECT_FALSE(files_->retain_files(*store_, 1, kParcel, to));
-    EXPECT_LE(usage.read()->bytes_of(1), 4096U) << i;
+    EXPECT_LE(usage.read()->get_bytes(1), 4096U) << i;
   }
   EXPECT_FALSE(files_->retain_files(*store_, 1, kParcel, {{"job:1:3", {content(first), large(1, 10)}}}))
       << "a file has not been received";
-  EXPECT_LE(usage.read()->bytes_of(1), 4096U);
+  EXPECT_LE(usage.read()->get_bytes(1), 4096U);
   fs::remove(in_the_way);
   EXPECT_TRUE(files_->retain_files(*store_, 1, kParcel, to));
   EXPECT_TRUE(files_->retain_files(*store_, 1, kParcel, to)) << "handed over again";
-  EXPECT_EQ(usage.read()->bytes_of(1), 4096U + 8192U) << "equal files are one";
+  EXPECT_EQ(usage.read()->get_bytes(1), 4096U + 8192U) << "equal files are one";
 }
 
 TEST_F(IncomingFiles, IdleTransferIsRemovedAfterAnHour) {
   ASSERT_EQ(expect("0123456789"), 0U);
-  ASSERT_TRUE(files_->sweep(*store_, 1));
+  ASSERT_TRUE(files_->clean_up(*store_, 1));
   ASSERT_TRUE(fs::exists(path("incoming/p.ann")));
   const auto long_ago = fs::file_time_type::clock::now() - std::chrono::minutes(61);
   for (const auto& each : fs::directory_iterator(path("incoming/p.ann"))) fs::last_write_time(each.path(), long_ago);
   clock_.advance(5000);
-  ASSERT_TRUE(files_->sweep(*store_, 1));
+  ASSERT_TRUE(files_->clean_up(*store_, 1));
   ASSERT_TRUE(fs::exists(path("incoming/p.ann"))) << "a file has just come into it";
   fs::last_write_time(path("incoming/p.ann"), long_ago);
   clock_.advance(5000);
-  ASSERT_TRUE(files_->sweep(*store_, 2)) << "context 1 may be served no more";
+  ASSERT_TRUE(files_->clean_up(*store_, 2)) << "context 1 may be served no more";
   EXPECT_FALSE(fs::exists(path("incoming/p.ann")));
 }
 
@@ -161,7 +161,7 @@ TEST_F(IncomingFiles, SenderIsLimitedToItsShare) {
   EXPECT_FALSE(fs::exists(path("incoming/2.ann"))) << "what is refused leaves nothing";
   EXPECT_EQ(refusal("ann", 3, 300000), "");
   EXPECT_EQ(refusal("bob", 4, kShare), "");
-  files_->drop(1, {"3", "ann"});
+  files_->remove_bundle(1, {"3", "ann"});
   EXPECT_EQ(refusal("ann", 2, 300000), "");
 }
 
@@ -171,7 +171,7 @@ TEST_F(IncomingFiles, TotalIsLimited) {
   EXPECT_THAT(refusal("sender5", 5, kShare),
               HasSubstr("in transfer take 3670016 bytes, and the limit is message.max_incoming_bytes, which is "
                         "4194304 there: try again later"));
-  files_->drop(2, {"2", "sender2"});
+  files_->remove_bundle(2, {"2", "sender2"});
   EXPECT_EQ(refusal("sender5", 5, kShare), "");
 }
 
@@ -188,13 +188,13 @@ TEST_F(IncomingFiles, StoredFilesCountForTheNextSender) {
 
 TEST_F(IncomingFiles, AdmittedFileCompletesDespiteAFullQuota) {
   const std::string first(700000, 'a'), second(300000, 'b');
-  ASSERT_TRUE(files_->expect(*store_, 1, kParcel, {content(first), content(second)}));
+  ASSERT_TRUE(files_->reserve_files(*store_, 1, kParcel, {content(first), content(second)}));
   EXPECT_NE(refusal("ann", 1, 1), "");
   EXPECT_EQ(add(first, 0, first.size()).value(), first.size());
-  EXPECT_EQ(files_->add(1, kParcel, content(second), 0, std::string(300000, 'x')).error().code, Code::invalid);
+  EXPECT_EQ(files_->add_piece(1, kParcel, content(second), 0, std::string(300000, 'x')).error().code, Code::invalid);
   EXPECT_NE(refusal("ann", 1, 1), "") << "what came damaged keeps its room";
   EXPECT_EQ(add(second, 0, second.size()).value(), second.size());
-  EXPECT_TRUE(files_->expect(*store_, 1, kParcel, {content(first), content(second)})) << "it is asked for again";
+  EXPECT_TRUE(files_->reserve_files(*store_, 1, kParcel, {content(first), content(second)})) << "it is asked for again";
 }
 
 TEST_F(IncomingFiles, ManySmallFilesUseQuota) {
@@ -202,20 +202,20 @@ TEST_F(IncomingFiles, ManySmallFilesUseQuota) {
   EXPECT_NE(refusal("ann", 5, 1), "");
   std::vector<FileContent> files;
   for (int i = 0; i < 257; ++i) files.push_back(large(i, 1));
-  auto many = files_->expect(*store_, 1, {"6", "bob"}, files);
+  auto many = files_->reserve_files(*store_, 1, {"6", "bob"}, files);
   ASSERT_FALSE(many);
   EXPECT_EQ(many.error().code, Code::too_large) << "there is never room for them";
   EXPECT_THAT(many.error().message, HasSubstr("message.max_incoming_bytes"));
   files.pop_back();
-  EXPECT_TRUE(files_->expect(*store_, 1, {"6", "bob"}, files));
+  EXPECT_TRUE(files_->reserve_files(*store_, 1, {"6", "bob"}, files));
 }
 
 TEST_F(IncomingFiles, PieceOfALargerFileThanAdmittedIsRejected) {
   ASSERT_EQ(expect("0123456789"), 0U);
   FileContent larger = content("0123456789");
   larger.bytes = 1U << 20;
-  EXPECT_EQ(files_->add(1, kParcel, larger, 0, std::string(1000, 'x')).error().code, Code::not_found);
-  EXPECT_EQ(files_->add(1, {"p", "bob"}, content("0123456789"), 0, "0").error().code, Code::not_found);
+  EXPECT_EQ(files_->add_piece(1, kParcel, larger, 0, std::string(1000, 'x')).error().code, Code::not_found);
+  EXPECT_EQ(files_->add_piece(1, {"p", "bob"}, content("0123456789"), 0, "0").error().code, Code::not_found);
 }
 
 }  // namespace

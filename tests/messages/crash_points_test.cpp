@@ -19,7 +19,7 @@ struct MessageScenario {
 };
 void PrintTo(const MessageScenario& scenario, std::ostream* out) { *out << scenario.name; }
 
-Flow flow_of(const std::string& name) {
+Flow make_flow(const std::string& name) {
   Flow out;
   out.name = name;
   FlowNode first, second;
@@ -36,9 +36,9 @@ Flow flow_of(const std::string& name) {
 const MessageScenario kScenarios[] = {
     {"Jobs",
      [](MessageStage& stage) {
-       Message wanted = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "fail b")});
-       wanted.stream_logs = true;
-       stage.send(wanted);
+       Message outgoing = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "fail b")});
+       outgoing.stream_logs = true;
+       stage.send(outgoing);
      },
      {"here\n  message:12:101 error read (1 of its jobs failed) in msg_in 1", "job:12:1 ok a | finished | ok |",
       "job:12:2 fail b | error | exit | it went wrong", "ran ok a: 1", "ran fail b: 1"}},
@@ -71,26 +71,26 @@ const MessageScenario kScenarios[] = {
       "ok b leave | finished | ok |  | {\"script\":\"ok b leave\"} | file out/left.txt=ok b leave"}},
     {"Flow",
      [](MessageStage& stage) {
-       Message wanted = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "ok b")});
-       wanted.flow = flow_of("two");
-       stage.send(wanted);
+       Message outgoing = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "ok b")});
+       outgoing.flow = make_flow("two");
+       stage.send(outgoing);
      },
      {"here\n  message:12:101 processed read () in msg_in 1", "ran ok a: 1", "ran ok b: 1"}},
     {"Chat",
      [](MessageStage& stage) {
-       Message wanted = stage.message(101, {});
-       wanted.message_type = MessageType::chat;
-       wanted.message = "good morning";
-       stage.send(wanted);
+       Message outgoing = stage.message(101, {});
+       outgoing.message_type = MessageType::chat;
+       outgoing.message = "good morning";
+       stage.send(outgoing);
      },
      {"here\n  message:12:101 processed read () in msg_in 1", "there\n  message:34:101 processed"}},
     {"ToItself",
      [](MessageStage& stage) {
-       Message wanted = stage.message(101, {MessageStage::job(1, "ok a")});
-       wanted.target_address.clear();
-       wanted.target_key.clear();
-       wanted.target_context = 1;
-       stage.send(wanted);
+       Message outgoing = stage.message(101, {MessageStage::job(1, "ok a")});
+       outgoing.target_address.clear();
+       outgoing.target_key.clear();
+       outgoing.target_context = 1;
+       stage.send(outgoing);
      },
      {"here\n  message:12:101 processed", "job:12:1 ok a | finished | ok |", "ran ok a: 1"}},
     {"Refused",
@@ -117,20 +117,20 @@ const MessageScenario kScenarios[] = {
       "job:12:2 hold b | error | cancelled |", "ran hold a: 1", "ran hold b: 1"}},
     {"NotDeliveredInTime",
      [](MessageStage& stage) {
-       Message wanted = stage.message(101, {MessageStage::job(1, "ok a")});
-       wanted.timeout = 5;
+       Message outgoing = stage.message(101, {MessageStage::job(1, "ok a")});
+       outgoing.timeout = 5;
        stage.part(true);
-       stage.send(wanted);
+       stage.send(outgoing);
        stage.when_later(15000, [&stage] { stage.part(false); });
      },
      {"here\n  message:12:101 error failed (timeout: it was not delivered in time)",
       "job:12:1 ok a | error | timeout |"}},
     {"NotAcknowledgedInTime",
      [](MessageStage& stage) {
-       Message wanted = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "ok b")});
-       wanted.timeout_ack = 5;
+       Message outgoing = stage.message(101, {MessageStage::job(1, "ok a"), MessageStage::job(2, "ok b")});
+       outgoing.timeout_ack = 5;
        stage.part(true);
-       stage.send(wanted);
+       stage.send(outgoing);
        stage.when_later(15000, [&stage] { stage.part(false); });
      },
      {"here\n  message:12:101 error failed (timeout_ack: it was not acknowledged in time)",
@@ -146,20 +146,20 @@ const MessageScenario kScenarios[] = {
     // The message runs at the receiver when its acknowledgement times out at the sender.
     {"NotHeardInTime",
      [](MessageStage& stage) {
-       Message wanted = stage.message(101, {MessageStage::job(1, "hold a")});
-       wanted.timeout_ack = 120;  // longer than the delivery takes with any fault
+       Message outgoing = stage.message(101, {MessageStage::job(1, "hold a")});
+       outgoing.timeout_ack = 120;  // longer than the delivery takes with any fault
        stage.pace(2000);
        stage.deafen(MessageStage::kThere);
-       stage.send(wanted);
+       stage.send(outgoing);
        stage.when_later(125000, [&stage] { stage.deafen(""); });
      },
      {"here\n  message:12:101 error failed (timeout_ack: it was not acknowledged in time)",
       "job:12:1 hold a | error | timeout |", "hold a | error | cancelled |", "ran hold a: 1"}},
     {"NoResultInTime",
      [](MessageStage& stage) {
-       Message wanted = stage.message(101, {MessageStage::job(1, "hold a")});
-       wanted.timeout_result = 60;
-       stage.send(wanted);
+       Message outgoing = stage.message(101, {MessageStage::job(1, "hold a")});
+       outgoing.timeout_result = 60;
+       stage.send(outgoing);
      },
      {"(timeout_result: no answer was received in time)", "job:12:1 hold a | error | timeout |",
       "| error | cancelled |"}},

@@ -29,9 +29,9 @@ class MessageDelivery : public testing::Test {
   void TearDown() override { EXPECT_THAT(stage_.trouble(), IsEmpty()) << stage_.outcome(); }
   static Job job(Id id, const std::string& script) { return MessageStage::job(id, script); }
   void send(std::vector<Job> jobs, const std::function<void(Message&)>& change = nullptr) {
-    Message wanted = stage_.message(101, std::move(jobs));
-    if (change) change(wanted);
-    stage_.send(wanted);
+    Message outgoing = stage_.message(101, std::move(jobs));
+    if (change) change(outgoing);
+    stage_.send(outgoing);
   }
   std::string here(const std::string& name, const char* key = kSent) { return stage_.here.field(key, name); }
   std::string there(const std::string& name, const char* key = kCame) { return stage_.there.field(key, name); }
@@ -45,10 +45,10 @@ class MessageDelivery : public testing::Test {
     return read_rpc_answer(answer);
   }
   Message signed_message() {
-    Message wanted = stage_.message(101, {job(1, "ok a")});
-    wanted.job[0].caller_id = 12;
-    EXPECT_TRUE(sign(wanted, stage_.alice));
-    return wanted;
+    Message outgoing = stage_.message(101, {job(1, "ok a")});
+    outgoing.job[0].caller_id = 12;
+    EXPECT_TRUE(sign(outgoing, stage_.alice));
+    return outgoing;
   }
   json sealed(const Message& message, const SigningKey& key) {
     return seal({EnvelopeKind::message, 2, stage_.clock.unix_ms() / 1000, ""}, {{"message", to_json(message)}}, key)
@@ -81,7 +81,7 @@ TEST_F(MessageDelivery, CostIsIndependentOfTheNumberOfRunners) {
   const std::uint64_t few = calls_of(102);
   for (MessageSide* side : {&stage_.here, &stage_.there}) {
     for (int i = 0; i < 300; ++i)
-      side->server.plain(side->context, {"SET", "runner:1" + std::to_string(1000 + i), "x"});
+      side->server.run_command(side->context, {"SET", "runner:1" + std::to_string(1000 + i), "x"});
   }
   EXPECT_LE(calls_of(103), few + 10);
 }
@@ -104,9 +104,9 @@ TEST_F(MessageDelivery, PeerThatIsDownForTenMinutesReceivesItLater) {
 // Imitates a sender who has reached the rate limit: the message is refused with the reason, and delivered later, once.
 TEST_F(MessageDelivery, FloodingSenderGetsAReasonAndRetriesLater) {
   const std::string now = std::to_string(stage_.clock.unix_ms());
-  stage_.there.server.plain(2, {"ZADD", "mj:inbox", now, "message:34:1"});
-  stage_.there.server.plain(2, {"HSET", "mj:inbox-turns", "34",
-                                std::to_string(static_cast<double>(stage_.clock.unix_ms()) + 10000.0 / 1024)});
+  stage_.there.server.run_command(2, {"ZADD", "mj:inbox", now, "message:34:1"});
+  stage_.there.server.run_command(2, {"HSET", "mj:inbox-turns", "34",
+                                      std::to_string(static_cast<double>(stage_.clock.unix_ms()) + 10000.0 / 1024)});
   send({job(1, "ok a")});
   stage_.step();
   EXPECT_EQ(here("transport_status"), "queued");
@@ -164,7 +164,7 @@ TEST_F(MessageDelivery, AnswerIsDroppedAfterItsTime) {
   stage_.steps(20);
   EXPECT_EQ(there("answer", kCameMark), "lost");
   stage_.refuse_requests(std::nullopt);
-  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+  stage_.there.server.run_command(2, {"DEL", "mj:anomalies"});
   ASSERT_TRUE(stage_.here.store->cancel_message(1, kSent));
   stage_.steps(40);
 }
@@ -210,7 +210,7 @@ TEST_F(MessageDelivery, CancelSurvivesADisallowingRecord) {
 }
 
 TEST_F(MessageDelivery, UndeliveredMessageTimesOut) {
-  send({job(1, "ok a")}, [](Message& wanted) { wanted.timeout = 60; });
+  send({job(1, "ok a")}, [](Message& outgoing) { outgoing.timeout = 60; });
   stage_.part(true);
   for (int i = 0; i < 100; ++i) stage_.step(1000);
   EXPECT_THAT(here("error"), HasSubstr("timeout: it was not delivered in time"));
@@ -226,9 +226,9 @@ TEST_F(MessageDelivery, UnacknowledgedMessageIsCancelledRemotely) {
   std::vector<MessageDisturbance> lost;
   for (std::uint64_t i = 1; i < 40; ++i) lost.push_back({i, MessageFate::answer_lost});
   stage_.disturb_requests(lost);
-  send({job(1, "hold a")}, [](Message& wanted) {
-    wanted.timeout = 300;
-    wanted.timeout_ack = 20;
+  send({job(1, "hold a")}, [](Message& outgoing) {
+    outgoing.timeout = 300;
+    outgoing.timeout_ack = 20;
   });
   for (int i = 0; i < 40; ++i) stage_.step(1000);
   EXPECT_THAT(here("error"), HasSubstr("timeout_ack: it was not acknowledged in time"));
@@ -240,7 +240,7 @@ TEST_F(MessageDelivery, UnacknowledgedMessageIsCancelledRemotely) {
 }
 
 TEST_F(MessageDelivery, LateAnswerAfterAMissingResultChangesNothing) {
-  send({job(1, "hold a"), job(2, "ok b")}, [](Message& wanted) { wanted.timeout_result = 30; });
+  send({job(1, "hold a"), job(2, "ok b")}, [](Message& outgoing) { outgoing.timeout_result = 30; });
   stage_.steps(8);
   ASSERT_EQ(here("status"), "acknowledged");
   ASSERT_TRUE(stage_.play());
@@ -252,7 +252,7 @@ TEST_F(MessageDelivery, LateAnswerAfterAMissingResultChangesNothing) {
 }
 
 TEST_F(MessageDelivery, LinesArriveDuringTheRun) {
-  send({job(1, "hold a")}, [](Message& wanted) { wanted.stream_logs = true; });
+  send({job(1, "hold a")}, [](Message& outgoing) { outgoing.stream_logs = true; });
   stage_.steps(20);
   const auto page = stage_.here.store->logs(1, "job:12:1", 0, 100, 0).value();
   ASSERT_EQ(page.lines.size(), 1U);
@@ -263,7 +263,7 @@ TEST_F(MessageDelivery, LinesArriveDuringTheRun) {
 }
 
 TEST_F(MessageDelivery, ManyLinesArriveInOrderAndOnce) {
-  send({job(1, "hold a")}, [](Message& wanted) { wanted.stream_logs = true; });
+  send({job(1, "hold a")}, [](Message& outgoing) { outgoing.stream_logs = true; });
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 1U);
   std::vector<Log> lines;
@@ -284,13 +284,13 @@ TEST_F(MessageDelivery, ManyLinesArriveInOrderAndOnce) {
 
 // Another client's key blocks the job's log at the sender; the end is still reported.
 TEST_F(MessageDelivery, EndIsSentThoughItsLinesAreRejected) {
-  stage_.here.server.plain(1, {"SET", "mj:log:job:12:1", "mine"});
-  send({job(1, "ok a")}, [](Message& wanted) { wanted.stream_logs = true; });
+  stage_.here.server.run_command(1, {"SET", "mj:log:job:12:1", "mine"});
+  send({job(1, "ok a")}, [](Message& outgoing) { outgoing.stream_logs = true; });
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
   EXPECT_THAT(stage_.trouble(), testing::Contains(HasSubstr("anomaly: mj:log:job:12:1 is a string")));
-  stage_.here.server.plain(1, {"DEL", "mj:log:job:12:1", "mj:anomalies"});
-  stage_.here.server.plain(1, {"XADD", "mj:log:job:12:1", "1-0", "end", "finished"});
+  stage_.here.server.run_command(1, {"DEL", "mj:log:job:12:1", "mj:anomalies"});
+  stage_.here.server.run_command(1, {"XADD", "mj:log:job:12:1", "1-0", "end", "finished"});
 }
 
 TEST_F(MessageDelivery, JobCancelledBeforeSendingIsCancelledRemotely) {
@@ -388,14 +388,14 @@ TEST_F(MessageDelivery, ProcessedMessageStaysProcessedWhenCancelled) {
 }
 
 TEST_F(MessageDelivery, FlowCancelledWithItsMessageEndsRemotely) {
-  send({job(1, "hold a")}, [](Message& wanted) {
+  send({job(1, "hold a")}, [](Message& outgoing) {
     FlowNode node;
     node.id = 1;
     node.name = "one";
-    wanted.flow.emplace();
-    wanted.flow->name = "whole";
-    wanted.flow->nodes = {node};
-    wanted.flow->jobs = {1};
+    outgoing.flow.emplace();
+    outgoing.flow->name = "whole";
+    outgoing.flow->nodes = {node};
+    outgoing.flow->jobs = {1};
   });
   for (int i = 0; i < 40 && stage_.there.running.empty(); ++i) stage_.step();
   ASSERT_EQ(stage_.there.running.size(), 1U);
@@ -411,19 +411,19 @@ TEST_F(MessageDelivery, FlowCancelledWithItsMessageEndsRemotely) {
 // A message that is repeated on msg_out, or whose record another client has overwritten, does not block other messages.
 TEST_F(MessageDelivery, InvalidMessagesDelayNoOther) {
   MemoryServer& server = stage_.here.server;
-  server.plain(1, {"SET", "message:12:7", "a text"});
-  server.plain(1, {"LPUSH", "msg_out", "message:12:7", "nonsense", "message:12:8"});
+  server.run_command(1, {"SET", "message:12:7", "a text"});
+  server.run_command(1, {"LPUSH", "msg_out", "message:12:7", "nonsense", "message:12:8"});
   send({job(1, "ok a")});
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
   for (int i = 0; i < 2; ++i) {
-    server.plain(1, {"LPUSH", "msg_out", kSent});
+    server.run_command(1, {"LPUSH", "msg_out", kSent});
     ASSERT_TRUE(stage_.play());
   }
   EXPECT_EQ(here("status"), "processed");
   const auto anomalies = stage_.here.store->anomalies(1, 10).value();
   EXPECT_EQ(anomalies.size(), 2U);
-  server.plain(1, {"DEL", "mj:anomalies"});
+  server.run_command(1, {"DEL", "mj:anomalies"});
 }
 
 TEST_F(MessageDelivery, OverwrittenRemoteRecordIsAnswered) {
@@ -432,13 +432,13 @@ TEST_F(MessageDelivery, OverwrittenRemoteRecordIsAnswered) {
       [](const ServerCall& call) { return call.name == "take_message" ? Fault::before : Fault::none; });
   stage_.step();
   ASSERT_EQ(there("state", kCameMark), "arrived");
-  stage_.there.server.plain(2, {"DEL", kCame});
-  stage_.there.server.plain(2, {"SET", kCame, "mine"});
+  stage_.there.server.run_command(2, {"DEL", kCame});
+  stage_.there.server.run_command(2, {"SET", kCame, "mine"});
   stage_.there.server.set_faults(nullptr);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(here("status"), "error");
   EXPECT_EQ(job_here(1), "error lost");
-  stage_.there.server.plain(2, {"DEL", kCame, "mj:anomalies"});
+  stage_.there.server.run_command(2, {"DEL", kCame, "mj:anomalies"});
 }
 
 // ---- signers that the receiver accepts ----
@@ -461,14 +461,14 @@ TEST_F(MessageDelivery, SignatureCountsForAnyCarrier) {
   stage_.steps(20);
   EXPECT_EQ(stage_.there.claims["ok a"], 1);
   EXPECT_EQ(there("answer", kCameMark), "lost") << "nobody here has sent it";
-  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+  stage_.there.server.run_command(2, {"DEL", "mj:anomalies"});
 }
 
 TEST_F(MessageDelivery, MessageChangedInTransitIsRejected) {
   const auto refused = [&](const std::function<void(Message&)>& change) {
-    Message wanted = signed_message();
-    change(wanted);
-    const auto answer = deliver(sealed(wanted, *stage_.here.key));
+    Message outgoing = signed_message();
+    change(outgoing);
+    const auto answer = deliver(sealed(outgoing, *stage_.here.key));
     return answer ? "" : answer.error().message;
   };
   EXPECT_THAT(refused([](Message& m) { m.job[0].script = "ok b"; }), HasSubstr("signature"));
@@ -480,7 +480,7 @@ TEST_F(MessageDelivery, MessageChangedInTransitIsRejected) {
 }
 
 TEST_F(MessageDelivery, KeyOfTwoActorsBelongsToNoActor) {
-  stage_.there.server.plain(0, {"HSET", "actor:2", "id", "2", "pubkey", stage_.alice.public_key()});
+  stage_.there.server.run_command(0, {"HSET", "actor:2", "id", "2", "pubkey", stage_.alice.public_key()});
   const auto answer = deliver(sealed(signed_message(), *stage_.here.key));
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Code::denied);
@@ -490,25 +490,25 @@ TEST_F(MessageDelivery, KeyOfTwoActorsBelongsToNoActor) {
 
 TEST_F(MessageDelivery, UnknownKeyIsLookedUpOnceASecond) {
   const SigningKey carol = SigningKey::make();
-  Message wanted = stage_.message(102, {job(1, "ok a")});
-  ASSERT_TRUE(sign(wanted, carol));
+  Message outgoing = stage_.message(102, {job(1, "ok a")});
+  ASSERT_TRUE(sign(outgoing, carol));
   const auto asked = [&] {
-    const auto answer = deliver(sealed(wanted, *stage_.here.key));
+    const auto answer = deliver(sealed(outgoing, *stage_.here.key));
     return answer ? "" : std::string(to_string(answer.error().code));
   };
   EXPECT_EQ(asked(), "denied") << "all records are scanned";
   EXPECT_EQ(asked(), "unavailable") << "not so soon again";
-  stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", carol.public_key()});
+  stage_.there.server.run_command(0, {"HSET", "actor:34", "pubkey", carol.public_key()});
   EXPECT_EQ(asked(), "unavailable");
   stage_.clock.advance(1100);
   EXPECT_EQ(asked(), "");
-  stage_.there.server.plain(2, {"FLUSHDB"});
+  stage_.there.server.run_command(2, {"FLUSHDB"});
 }
 
 // Regression test: a store error at the receiver ended the message permanently.
 TEST_F(MessageDelivery, UnreadableStoreGivesNoAnswer) {
   constexpr const char* kMark = "mj:came";
-  const json body{{"of", to_json(MessageName{12, 500, std::string(64, 'a')})},
+  const json body{{"of", to_json(MessageRef{12, 500, std::string(64, 'a')})},
                   {"by", stage_.alice.public_key()},
                   {"jobs", json::array({"job:12:1"})}};
   const auto cancel = [&] {
@@ -517,15 +517,15 @@ TEST_F(MessageDelivery, UnreadableStoreGivesNoAnswer) {
     return answer ? "" : std::string(to_string(answer.error().code));
   };
   EXPECT_EQ(cancel(), "not_found");
-  stage_.there.server.plain(2, {"SET", kMark, "no hash"});
+  stage_.there.server.run_command(2, {"SET", kMark, "no hash"});
   EXPECT_EQ(cancel(), "unavailable");
-  stage_.there.server.plain(2, {"DEL", kMark});
+  stage_.there.server.run_command(2, {"DEL", kMark});
 }
 
 TEST_F(MessageDelivery, CancelNamesOnlyJobsOfItsMessage) {
   send({job(1, "hold a")});
   stage_.steps(8);
-  json body{{"of", to_json(MessageName{12, 101, here("content", "mj:message:message:12:101")})},
+  json body{{"of", to_json(MessageRef{12, 101, here("content", "mj:message:message:12:101")})},
             {"by", stage_.alice.public_key()},
             {"jobs", json(std::vector<std::string>(257, "job:12:1"))}};
   const auto cancel = [&] {
@@ -544,10 +544,10 @@ TEST_F(MessageDelivery, CancelNamesOnlyJobsOfItsMessage) {
 
 TEST_F(MessageDelivery, SignatureForOneHostRunsOnNoOther) {
   const auto refused = [&](const SigningKey& by, const std::function<void(Message&)>& change) {
-    Message wanted = signed_message();
-    change(wanted);
-    EXPECT_TRUE(sign(wanted, stage_.alice));
-    const auto answer = deliver(sealed(wanted, by));
+    Message outgoing = signed_message();
+    change(outgoing);
+    EXPECT_TRUE(sign(outgoing, stage_.alice));
+    const auto answer = deliver(sealed(outgoing, by));
     return answer ? "" : answer.error().message;
   };
   const std::string elsewhere = SigningKey::make().public_key();
@@ -560,7 +560,7 @@ TEST_F(MessageDelivery, SignatureForOneHostRunsOnNoOther) {
 }
 
 TEST_F(MessageDelivery, MessageWithoutItsTargetCoordinatorIsNotSent) {
-  send({job(1, "ok a")}, [](Message& wanted) { wanted.target_key.clear(); });
+  send({job(1, "ok a")}, [](Message& outgoing) { outgoing.target_key.clear(); });
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(here("error"), HasSubstr("target_key: is absent"));
   EXPECT_THAT(here("error"), HasSubstr("mycojobs message sign 12:101"));
@@ -568,11 +568,11 @@ TEST_F(MessageDelivery, MessageWithoutItsTargetCoordinatorIsNotSent) {
 }
 
 TEST_F(MessageDelivery, MessageForAnotherHostIsNotAcceptedFromMsgIn) {
-  Message wanted = stage_.message(101, {job(1, "ok a")});
-  wanted.target_context = 1;
-  ASSERT_TRUE(sign(wanted, stage_.alice));
-  ASSERT_TRUE(stage_.here.store->save(1, kSent, encode(wanted)));
-  stage_.here.server.plain(1, {"LPUSH", "msg_in", kSent});
+  Message outgoing = stage_.message(101, {job(1, "ok a")});
+  outgoing.target_context = 1;
+  ASSERT_TRUE(sign(outgoing, stage_.alice));
+  ASSERT_TRUE(stage_.here.store->save(1, kSent, encode(outgoing)));
+  stage_.here.server.run_command(1, {"LPUSH", "msg_in", kSent});
   stage_.steps(4);
   EXPECT_THAT(here("error"), HasSubstr("target_address: it is signed for the coordinator at"));
   EXPECT_THAT(stage_.here.claims, IsEmpty());
@@ -584,7 +584,7 @@ TEST_F(MessageDelivery, ReceivedMessageIsKnownAfterItsKeyIsGone) {
   const json envelope = sealed(signed_message(), *stage_.here.key);
   ASSERT_TRUE(deliver(envelope));
   ASSERT_TRUE(stage_.there.store->save(2, "context:2", {{"submitters", "[]"}}));
-  stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", SigningKey::make().public_key()});
+  stage_.there.server.run_command(0, {"HSET", "actor:34", "pubkey", SigningKey::make().public_key()});
   stage_.clock.advance(3600 * 1000);
   const auto again = deliver(envelope);
   ASSERT_TRUE(again) << again.error().message;
@@ -593,7 +593,7 @@ TEST_F(MessageDelivery, ReceivedMessageIsKnownAfterItsKeyIsGone) {
   forged.signature[7] = forged.signature[7] == 'a' ? 'b' : 'a';
   EXPECT_FALSE(deliver(sealed(forged, *stage_.here.key))) << "nobody else hears of it";
   stage_.steps(20);
-  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+  stage_.there.server.run_command(2, {"DEL", "mj:anomalies"});
 }
 
 TEST_F(MessageDelivery, RejectedRetryDoesNotDisproveArrival) {
@@ -618,7 +618,7 @@ TEST_F(MessageDelivery, CancelFindsItsMessageAfterAKeyChange) {
   send({job(1, "hold a")});
   stage_.steps(8);
   ASSERT_EQ(stage_.there.running.size(), 1U);
-  stage_.there.server.plain(0, {"HSET", "actor:34", "pubkey", SigningKey::make().public_key()});
+  stage_.there.server.run_command(0, {"HSET", "actor:34", "pubkey", SigningKey::make().public_key()});
   ASSERT_TRUE(stage_.here.store->cancel(1, "job:12:1"));
   ASSERT_TRUE(stage_.play(200)) << "it goes on there";
   EXPECT_EQ(job_here(1), "error cancelled");
@@ -626,10 +626,10 @@ TEST_F(MessageDelivery, CancelFindsItsMessageAfterAKeyChange) {
 
 TEST_F(MessageDelivery, MessagesOfTwoContextsMayHaveTheSameId) {
   const auto of = [&](Id context, const std::string& script) {
-    Message wanted = stage_.message(101, {job(1, script)});
-    wanted.context_id = context;
-    EXPECT_TRUE(sign(wanted, stage_.alice));
-    return sealed(wanted, *stage_.here.key);
+    Message outgoing = stage_.message(101, {job(1, script)});
+    outgoing.context_id = context;
+    EXPECT_TRUE(sign(outgoing, stage_.alice));
+    return sealed(outgoing, *stage_.here.key);
   };
   const json first = of(1, "ok a"), second = of(3, "ok b");
   for (const json* each : {&first, &second}) {
@@ -645,7 +645,7 @@ TEST_F(MessageDelivery, MessagesOfTwoContextsMayHaveTheSameId) {
   EXPECT_EQ(stage_.there.claims["ok a"], 1);
   EXPECT_EQ(stage_.there.claims["ok b"], 1);
   EXPECT_EQ(stage_.there.claims.size(), 2U);
-  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+  stage_.there.server.run_command(2, {"DEL", "mj:anomalies"});
 }
 
 // ---- records changed by other clients ----
@@ -658,7 +658,7 @@ class MessageRecordChanged : public MessageDelivery {
         [](const ServerCall& call) { return call.name == "take_message" ? Fault::before : Fault::none; });
     stage_.step();
     ASSERT_EQ(there("state", kCameMark), "arrived");
-    stage_.there.server.plain(2, {"HSET", kCame, field, value});
+    stage_.there.server.run_command(2, {"HSET", kCame, field, value});
     stage_.there.server.set_faults(nullptr);
     ASSERT_TRUE(stage_.play());
     EXPECT_EQ(here("status"), "error");
@@ -679,7 +679,7 @@ class MessageLines : public MessageDelivery {
  protected:
   // Writes the lines and ends the job while the delivery of log lines is not scheduled.
   void write(std::size_t count, std::size_t bytes) {
-    send({job(1, "hold a")}, [](Message& wanted) { wanted.stream_logs = true; });
+    send({job(1, "hold a")}, [](Message& outgoing) { outgoing.stream_logs = true; });
     stage_.steps(8);
     const auto next = [&] {
       return std::stoull(stage_.there.text({"ZSCORE", "mj:outbox", std::string("logs ") + kCame}));
@@ -717,7 +717,7 @@ TEST_F(MessageDelivery, TooLongReasonIsShortenedAndAnswered) {
   ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running[0].ref.job_key));
   stage_.steps(4);
   ASSERT_EQ(there("answer", kCameMark), "due");
-  stage_.there.server.plain(2, {"HSET", kCame, "error", std::string(2U << 20, 'x')});
+  stage_.there.server.run_command(2, {"HSET", kCame, "error", std::string(2U << 20, 'x')});
   stage_.part(false);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(there("answer", kCameMark), "given");
@@ -741,13 +741,13 @@ TEST_F(MessageDelivery, LateAnswerIsRetriedAsLongAsAnyOther) {
 }
 
 TEST_F(MessageDelivery, DeliveryTimeoutIsAtMostAWeek) {
-  send({job(1, "ok a")}, [](Message& wanted) { wanted.timeout = 8 * 24 * 3600; });
+  send({job(1, "ok a")}, [](Message& outgoing) { outgoing.timeout = 8 * 24 * 3600; });
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(here("error"), HasSubstr("timeout: 691200 s is more than the limit for a message, 604800"));
-  Message wanted = signed_message();
-  wanted.timeout = 8 * 24 * 3600;
-  ASSERT_TRUE(sign(wanted, stage_.alice));
-  const auto answer = deliver(sealed(wanted, *stage_.here.key));
+  Message outgoing = signed_message();
+  outgoing.timeout = 8 * 24 * 3600;
+  ASSERT_TRUE(sign(outgoing, stage_.alice));
+  const auto answer = deliver(sealed(outgoing, *stage_.here.key));
   ASSERT_FALSE(answer);
   EXPECT_THAT(answer.error().message, HasSubstr("timeout: "));
 }
@@ -760,16 +760,16 @@ TEST_F(MessageDelivery, FullQuotaCarriesNothingWithoutSpinning) {
   stage_.clock.advance(60000);
   MessageLoop rounds(*stage_.here.store, *stage_.here.flows, stage_.clock, {1, stage_.here.key, true, 0});
   std::vector<std::string> asked;
-  const auto round = rounds.round(1, [&](const OutboxEntry& entry) {
+  const auto round = rounds.run_round(1, [&](const OutboxEntry& entry) {
     asked.push_back(entry.entry);
     return 5000;
   });
   ASSERT_TRUE(round);
-  EXPECT_THAT(round->parcels, IsEmpty());
+  EXPECT_THAT(round->requests, IsEmpty());
   EXPECT_THAT(asked, ElementsAre("send message:12:101"));
   // The first round may follow a change of the clock.
   stage_.clock.advance(6000);
-  EXPECT_GT(rounds.round(1, [](const OutboxEntry&) { return 5000; }).value().next_ms, 0U);
+  EXPECT_GT(rounds.run_round(1, [](const OutboxEntry&) { return 5000; }).value().next_ms, 0U);
   stage_.part(false);
   ASSERT_TRUE(stage_.play());
 }
@@ -777,7 +777,7 @@ TEST_F(MessageDelivery, FullQuotaCarriesNothingWithoutSpinning) {
 TEST_F(MessageDelivery, AnswerIsAcceptedOnlyFromItsPeer) {
   send({job(1, "hold a")});
   stage_.steps(8);
-  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  const MessageRef name{12, 101, here("content", "mj:message:message:12:101")};
   const json body{{"of", to_json(name)},
                   {"status", "processed"},
                   {"jobs", json::array({{{"key", "job:12:1"}, {"status", "finished"}}})},
@@ -811,7 +811,7 @@ TEST_F(MessageDelivery, AnswerIsAcceptedOnlyFromItsPeer) {
 TEST_F(MessageDelivery, AnswersAndLinesBelongToOneJob) {
   send({job(1, "hold a"), job(2, "hold b")});
   stage_.steps(8);
-  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  const MessageRef name{12, 101, here("content", "mj:message:message:12:101")};
   const auto refusal = [&](EnvelopeKind kind, const json& body) -> std::string {
     json with = body;
     with["of"] = to_json(name);
@@ -837,7 +837,7 @@ TEST_F(MessageDelivery, AnswersAndLinesBelongToOneJob) {
 TEST_F(MessageDelivery, PeerCannotSetLocalFields) {
   const auto read = [](const char* status, const char* detail) {
     const json job_sent{{"key", "job:12:1"}, {"status", status}, {"detail", detail}};
-    return read_answered_job(job_sent, 0).value().end.detail;
+    return parse_answer_job(job_sent, 0).value().end.detail;
   };
   for (const char* word : {"skipped", "dead_letter", "not_needed", "retired", "away", "anything", ""})
     EXPECT_EQ(read("error", word), "lost") << word;
@@ -849,7 +849,7 @@ TEST_F(MessageDelivery, PeerCannotSetLocalFields) {
 TEST_F(MessageDelivery, CancelOfAnUnacceptedMessageIsRepeated) {
   ASSERT_TRUE(deliver(sealed(signed_message(), *stage_.here.key)));
   const std::string content = there("content", kCameMark);
-  const json body{{"of", to_json(MessageName{12, 101, content})},
+  const json body{{"of", to_json(MessageRef{12, 101, content})},
                   {"by", stage_.alice.public_key()},
                   {"jobs", json::array({"job:12:1"})}};
   const auto cancel = [&](const SigningKey& key) {
@@ -860,7 +860,7 @@ TEST_F(MessageDelivery, CancelOfAnUnacceptedMessageIsRepeated) {
   stage_.steps(1);
   EXPECT_TRUE(cancel(*stage_.here.key));
   stage_.steps(20);
-  stage_.there.server.plain(2, {"DEL", "mj:anomalies"});
+  stage_.there.server.run_command(2, {"DEL", "mj:anomalies"});
 }
 
 // ---- files ----
@@ -870,7 +870,7 @@ constexpr std::size_t kManyPieces = 1300 << 10;
 class MessageFiles : public MessageDelivery {
  protected:
   // Returns a job with an ended local job's artifact as its input.
-  Job reader_of(const std::string& bytes) {
+  Job make_reader_job(const std::string& bytes) {
     const std::string left = stage_.here.leave("job:12:7", "app", bytes);
     EXPECT_TRUE(stage_.here.store->save(1, "job:12:7",
                                         {{"id", "7"},
@@ -893,15 +893,15 @@ TEST_F(MessageFiles, ArtifactsReturnWithTheAnswer) {
   send({leaves, job(2, "ok long leave")});
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
-  EXPECT_EQ(stage_.here.file_of("job:12:1", "ok leave"), "ok leave");
-  EXPECT_EQ(stage_.here.file_of("job:12:2", MessageStage::left_by("ok long leave")).size(), (1300U << 10) + 13);
+  EXPECT_EQ(stage_.here.read_job_file("job:12:1", "ok leave"), "ok leave");
+  EXPECT_EQ(stage_.here.read_job_file("job:12:2", MessageStage::left_by("ok long leave")).size(), (1300U << 10) + 13);
   EXPECT_THAT(stage_.here.field("job:12:2", "artifacts"), HasSubstr("out/left.txt"));
   EXPECT_GE(stage_.requests(), 6U) << "in pieces";
 }
 
 TEST_F(MessageFiles, InputsAreSentWithTheMessage) {
   const std::string bytes(kManyPieces, 'b');
-  send({reader_of(bytes)});
+  send({make_reader_job(bytes)});
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
   const json result = json::parse(stage_.here.field("job:12:1", "result"));
@@ -932,7 +932,7 @@ TEST_F(MessageFiles, ExceedingThePeersLimitIsAnErrorThatNamesIt) {
 TEST_F(MessageFiles, InputsBeyondEitherLimitAreNotSent) {
   stage_.there.files.max_bytes = 8;
   stage_.restart();
-  send({reader_of("nine byte")});
+  send({make_reader_job("nine byte")});
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(here("error"), HasSubstr("message.max_artifact_bytes is 8 there"));
   EXPECT_THAT(stage_.there.claims, IsEmpty());
@@ -946,7 +946,7 @@ TEST_F(MessageFiles, AcceptedMessageWaitsForACoordinatorWithItsFiles) {
       std::filesystem::rename(incoming, elsewhere);
     return answer;
   });
-  send({reader_of("nine byte")});
+  send({make_reader_job("nine byte")});
   stage_.steps(300);
   EXPECT_EQ(there("state", kCameMark), "arrived");
   EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
@@ -958,7 +958,7 @@ TEST_F(MessageFiles, AcceptedMessageWaitsForACoordinatorWithItsFiles) {
 }
 
 TEST_F(MessageFiles, InputsOfAnotherHostAreNotSent) {
-  Job reads = reader_of("nine byte");
+  Job reads = make_reader_job("nine byte");
   std::filesystem::remove_all(stage_.here.state_dir + "/contexts/1/jobs");
   send({reads});
   ASSERT_TRUE(stage_.play());
@@ -985,14 +985,14 @@ TEST_F(MessageFiles, DamagedArtifactIsNotReceived) {
   EXPECT_EQ(damaged, 1U);
   EXPECT_EQ(job_here(1), "finished ok");
   EXPECT_THAT(stage_.here.field("job:12:1", "artifacts"), HasSubstr("out/left.txt"));
-  EXPECT_EQ(stage_.here.file_of("job:12:1", "ok leave"), "");
+  EXPECT_EQ(stage_.here.read_job_file("job:12:1", "ok leave"), "");
 }
 
 TEST_F(MessageFiles, UnrequestedFileIsRejected) {
   send({job(1, "hold a")});
   stage_.steps(8);
-  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
-  const json body = piece_json(name, {std::string(64, 'a'), 3}, 0, "abc");
+  const MessageRef name{12, 101, here("content", "mj:message:message:12:101")};
+  const json body = make_piece_body(name, {std::string(64, 'a'), 3}, 0, "abc");
   const auto sent = [&](const SigningKey& key) {
     const json envelope = seal({EnvelopeKind::file, 1, stage_.clock.unix_ms() / 1000, ""}, body, key).value();
     return read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}})));
@@ -1009,12 +1009,12 @@ TEST_F(MessageFiles, PieceOfAFileOverTheLimitIsRejected) {
   stage_.restart();
   send({job(1, "hold a")});
   stage_.steps(8);
-  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  const MessageRef name{12, 101, here("content", "mj:message:message:12:101")};
   const FileContent asked{sha256_hex("abc"), 3};
-  ASSERT_TRUE(stage_.here.files.store->expect(*stage_.here.store, 1,
-                                              answer_bundle_id(name, stage_.there.key->public_key()), {asked}));
+  ASSERT_TRUE(stage_.here.files.store->reserve_files(*stage_.here.store, 1,
+                                                     answer_bundle_id(name, stage_.there.key->public_key()), {asked}));
   const auto sent = [&](std::uint64_t bytes) {
-    const json body = piece_json(name, {asked.sha256, bytes}, 0, "ab");
+    const json body = make_piece_body(name, {asked.sha256, bytes}, 0, "ab");
     const json envelope =
         seal({EnvelopeKind::file, 1, stage_.clock.unix_ms() / 1000, ""}, body, *stage_.there.key).value();
     return read_rpc_answer(stage_.receive(stage_.here, rpc_request("message.deliver", {{"envelope", envelope}})));
@@ -1041,18 +1041,18 @@ TEST_F(MessageFiles, InputsArriveOnceTheQuotaAllows) {
   make_small(stage_, stage_.there);
   const InboundBundleId before{"message.12.100.x", stage_.alice.public_key()};
   const FileContent large{sha256_hex("large"), kSmallShare};
-  ASSERT_TRUE(stage_.there.files.store->expect(*stage_.there.store, 2, before, {large}));
-  send({reader_of(std::string(kManyPieces, 'b'))});
+  ASSERT_TRUE(stage_.there.files.store->reserve_files(*stage_.there.store, 2, before, {large}));
+  send({make_reader_job(std::string(kManyPieces, 'b'))});
   stage_.steps(100);
   EXPECT_THAT(here("why", "mj:message:message:12:101"),
               HasSubstr("no sender has more than a quarter of message.max_incoming_bytes, which is 8388608 there"));
   EXPECT_EQ(there("state", kCameMark), "");
   const InboundBundleId of_others{"message.13.100.x", SigningKey::make().public_key()};
-  EXPECT_TRUE(stage_.there.files.store->expect(*stage_.there.store, 2, of_others, {large})) << "others go on";
+  EXPECT_TRUE(stage_.there.files.store->reserve_files(*stage_.there.store, 2, of_others, {large})) << "others go on";
   stage_.restart();
   stage_.steps(100);
   EXPECT_EQ(there("state", kCameMark), "") << "what lies there counts after a restart";
-  stage_.there.files.store->drop(2, before);
+  stage_.there.files.store->remove_bundle(2, before);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
   EXPECT_EQ(json::parse(stage_.here.field("job:12:1", "result"))["read"].get<std::string>().substr(0, 10),
@@ -1062,15 +1062,16 @@ TEST_F(MessageFiles, InputsArriveOnceTheQuotaAllows) {
 TEST_F(MessageFiles, ArtifactsArriveOnceTheQuotaAllows) {
   make_small(stage_, stage_.here);
   const InboundBundleId before{"answer.12.100.x", stage_.there.key->public_key()};
-  ASSERT_TRUE(stage_.here.files.store->expect(*stage_.here.store, 1, before, {{sha256_hex("large"), kSmallShare}}));
+  ASSERT_TRUE(
+      stage_.here.files.store->reserve_files(*stage_.here.store, 1, before, {{sha256_hex("large"), kSmallShare}}));
   send({job(1, "ok long leave")});
   stage_.steps(100);
   EXPECT_EQ(here("status"), "acknowledged");
   EXPECT_THAT(there("why", kCameMark), HasSubstr("message.max_incoming_bytes"));
-  stage_.here.files.store->drop(1, before);
+  stage_.here.files.store->remove_bundle(1, before);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(job_here(1), "finished ok");
-  EXPECT_EQ(stage_.here.file_of("job:12:1", MessageStage::left_by("ok long leave")).size(), (1300U << 10) + 13);
+  EXPECT_EQ(stage_.here.read_job_file("job:12:1", MessageStage::left_by("ok long leave")).size(), (1300U << 10) + 13);
 }
 
 // All files together would exceed the quota.
@@ -1084,7 +1085,7 @@ TEST_F(MessageFiles, LargeAnswerArrivesInParts) {
     const Id id = static_cast<Id>(1 + name[0] - 'a');
     EXPECT_EQ(job_here(id), "finished ok");
     const std::string left = MessageStage::left_by("ok long " + std::string(name) + " leave");
-    EXPECT_EQ(stage_.here.file_of("job:12:" + std::to_string(id), left), left);
+    EXPECT_EQ(stage_.here.read_job_file("job:12:" + std::to_string(id), left), left);
   }
   EXPECT_TRUE(std::filesystem::is_empty(stage_.here.state_dir + "/contexts/1/incoming"));
 }
@@ -1103,9 +1104,9 @@ TEST_F(MessageFiles, AnswerPartAboveTheQuotaIsAnError) {
 TEST_F(MessageFiles, RepeatedFileRequestsAreThrottled) {
   const std::string bytes(kManyPieces, 'b');
   for (const std::uint64_t have : {std::uint64_t{0}, std::uint64_t{1}}) {
-    Message wanted = stage_.message(static_cast<Id>(101 + have), {reader_of(bytes)});
-    wanted.job[0].id = static_cast<Id>(1 + have);
-    wanted.timeout = 120;
+    Message outgoing = stage_.message(static_cast<Id>(101 + have), {make_reader_job(bytes)});
+    outgoing.job[0].id = static_cast<Id>(1 + have);
+    outgoing.timeout = 120;
     const std::string sha256 = sha256_hex(bytes);
     std::uint64_t pieces = 0;
     stage_.tell_instead([&](const std::string& answer) -> std::string {
@@ -1116,9 +1117,9 @@ TEST_F(MessageFiles, RepeatedFileRequestsAreThrottled) {
       const json result = is_piece ? json{{"have", have * pieces}} : json{{"status", "files"}, {"want", want}};
       return json{{"jsonrpc", "2.0"}, {"id", 1}, {"result", result}}.dump();
     });
-    stage_.send(wanted);
+    stage_.send(outgoing);
     stage_.steps(700);
-    const std::string key = redis_key(wanted);
+    const std::string key = redis_key(outgoing);
     EXPECT_EQ(stage_.here.field(key, "status"), "error");
     EXPECT_THAT(stage_.here.field(key, "error"), HasSubstr("repeatedly requests the same files"));
     EXPECT_LT(pieces, 60U) << "in two minutes";
@@ -1128,11 +1129,11 @@ TEST_F(MessageFiles, RepeatedFileRequestsAreThrottled) {
 }
 
 TEST_F(MessageFiles, LocalJobReceivesNoFiles) {
-  Job reads = reader_of("nine byte");
-  Message wanted = stage_.message(101, {reads});
-  wanted.target_address.clear();
-  wanted.target_context = 1;
-  stage_.send(wanted);
+  Job reads = make_reader_job("nine byte");
+  Message outgoing = stage_.message(101, {reads});
+  outgoing.target_address.clear();
+  outgoing.target_context = 1;
+  stage_.send(outgoing);
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(here("error"), HasSubstr("given: is only for jobs on another host"));
 }
@@ -1143,9 +1144,9 @@ TEST_F(MessageDelivery, AnswerOfAnUnexpectedNodeIsRejected) {
   send({job(1, "hold a")});
   stage_.steps(8);
   const std::string node(64, 'a'), address = "mycelium://" + node;
-  stage_.here.server.plain(1, {"HSET", "mj:message:message:12:101", "address", address});
-  stage_.here.server.plain(1, {"HSET", "runner:7", "address", address});
-  const MessageName name{12, 101, here("content", "mj:message:message:12:101")};
+  stage_.here.server.run_command(1, {"HSET", "mj:message:message:12:101", "address", address});
+  stage_.here.server.run_command(1, {"HSET", "runner:7", "address", address});
+  const MessageRef name{12, 101, here("content", "mj:message:message:12:101")};
   const json body{{"of", to_json(name)},
                   {"status", "processed"},
                   {"jobs", json::array({{{"key", "job:12:1"}, {"status", "finished"}}})},
@@ -1162,13 +1163,13 @@ TEST_F(MessageDelivery, AnswerOfAnUnexpectedNodeIsRejected) {
   EXPECT_EQ(job_here(1), "waiting_for_prerequisites away");
   EXPECT_EQ(from(node), "");
   EXPECT_EQ(job_here(1), "finished ok");
-  stage_.here.server.plain(1, {"HSET", "runner:7", "address", MessageStage::kThere});
+  stage_.here.server.run_command(1, {"HSET", "runner:7", "address", MessageStage::kThere});
   ASSERT_TRUE(stage_.there.store->cancel(2, stage_.there.running.at(0).ref.job_key));
   stage_.steps(100);
 }
 
 TEST_F(MessageDelivery, FlowWithoutAWaitingSenderIsCancelled) {
-  send({job(1, "hold a"), job(2, "ok b")}, [](Message& wanted) {
+  send({job(1, "hold a"), job(2, "ok b")}, [](Message& outgoing) {
     Flow flow;
     flow.name = "far";
     FlowNode first, second;
@@ -1179,8 +1180,8 @@ TEST_F(MessageDelivery, FlowWithoutAWaitingSenderIsCancelled) {
     second.depends = {1};
     flow.nodes = {first, second};
     flow.jobs = {1, 2};
-    wanted.flow = flow;
-    wanted.timeout_result = 30;
+    outgoing.flow = flow;
+    outgoing.timeout_result = 30;
   });
   ASSERT_TRUE(stage_.play());
   EXPECT_THAT(here("error"), HasSubstr("timeout_result"));
@@ -1193,11 +1194,11 @@ TEST_F(MessageDelivery, FlowWithoutAWaitingSenderIsCancelled) {
 }
 
 TEST_F(MessageDelivery, AnswerOfAFlowLeavesTheSentFlow) {
-  send({}, [](Message& wanted) {
-    wanted.flow.emplace();
-    wanted.flow->name = "far";
-    wanted.flow->env_vars = {{"WHERE", "there"}};
-    wanted.flow->definition = R"({"name": "far", "jobs": {"a": {"type": "python", "script": "ok n=1"}}})";
+  send({}, [](Message& outgoing) {
+    outgoing.flow.emplace();
+    outgoing.flow->name = "far";
+    outgoing.flow->env_vars = {{"WHERE", "there"}};
+    outgoing.flow->definition = R"({"name": "far", "jobs": {"a": {"type": "python", "script": "ok n=1"}}})";
   });
   const std::string sent = here("flow");
   ASSERT_THAT(sent, HasSubstr("definition"));
@@ -1213,11 +1214,11 @@ TEST_F(MessageDelivery, AnswerOfAFlowLeavesTheSentFlow) {
 }
 
 TEST_F(MessageDelivery, FlowOverTheRemoteLimitsIsRejected) {
-  send({}, [](Message& wanted) {
-    wanted.flow.emplace();
-    wanted.flow->name = "greedy";
-    wanted.flow->definition = R"({"name": "greedy", "jobs": {"a": {"type": "python", "script": "pass",)"
-                              R"( "policy": {"memory": "2 GiB"}}}})";
+  send({}, [](Message& outgoing) {
+    outgoing.flow.emplace();
+    outgoing.flow->name = "greedy";
+    outgoing.flow->definition = R"({"name": "greedy", "jobs": {"a": {"type": "python", "script": "pass",)"
+                                R"( "policy": {"memory": "2 GiB"}}}})";
   });
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(here("status"), "error");
@@ -1227,15 +1228,15 @@ TEST_F(MessageDelivery, FlowOverTheRemoteLimitsIsRejected) {
 
 TEST_F(MessageDelivery, TopicBelongsToItsCurrentRunner) {
   const auto has = [&](const char* runner, const char* topic) {
-    stage_.there.server.plain(2, {"HSET", runner, "id", std::string(runner).substr(7), "topic", topic});
+    stage_.there.server.run_command(2, {"HSET", runner, "id", std::string(runner).substr(7), "topic", topic});
   };
   const auto send_to_gpu = [&](Id id) {
-    Message wanted = stage_.message(id, {job(id, "ok a"), job(id + 1, "ok b")});
-    wanted.topic = "gpu";
-    stage_.send(wanted);
+    Message outgoing = stage_.message(id, {job(id, "ok a"), job(id + 1, "ok b")});
+    outgoing.topic = "gpu";
+    stage_.send(outgoing);
     stage_.steps(8);
   };
-  const auto waiting = [&](const char* queue) { return stage_.there.server.plain(2, {"LLEN", queue}).number(); };
+  const auto waiting = [&](const char* queue) { return stage_.there.server.run_command(2, {"LLEN", queue}).number(); };
   has("runner:8", "gpu");
   send_to_gpu(101);
   EXPECT_EQ(waiting("mj:queue:runner8"), 2U);

@@ -33,13 +33,15 @@ class MessageGates : public testing::Test {
 
   void SetUp() override {
     receiver_.set_filter(gate_);
-    redis_.plain(0, {"HSET", "actor:5", "id", "5", "pubkey", ann_.public_key(), "address", "[\"http://a:1\"]"});
+    redis_.run_command(0, {"HSET", "actor:5", "id", "5", "pubkey", ann_.public_key(), "address", "[\"http://a:1\"]"});
     for (const Id context : {kServed, kOther})
-      redis_.plain(context, {"HSET", "context:" + std::to_string(context), "submitters", "[5]"});
+      redis_.run_command(context, {"HSET", "context:" + std::to_string(context), "submitters", "[5]"});
   }
-  Message message(Id id, Id target = kServed) { return test::signed_mail(id, target, own_.public_key(), clock_, ann_); }
+  Message message(Id id, Id target = kServed) {
+    return test::make_signed_message(id, target, own_.public_key(), clock_, ann_);
+  }
   std::string deliver(const Message& message, Id context = kServed) {
-    return deliver(test::sealed(message, context, clock_, peer_));
+    return deliver(test::seal_message(message, context, clock_, peer_));
   }
   std::string deliver(const json& envelope) {
     const auto read = read_rpc_answer(receiver_.answer(rpc_request("message.deliver", {{"envelope", envelope}})));
@@ -50,35 +52,35 @@ class MessageGates : public testing::Test {
 
 TEST_F(MessageGates, UnservedContextIsUnchanged) {
   EXPECT_EQ(deliver(message(1)), "stored");
-  const auto before = redis_.plain(kOther, {"DBSIZE"}).number();
+  const auto before = redis_.run_command(kOther, {"DBSIZE"}).number();
   EXPECT_THAT(deliver(message(2, kOther), kOther),
               HasSubstr("denied: context: 9 does not accept messages on this host"));
   for (Id context = 100; context < 200; ++context) {
     json answer{{"of", {{"caller", 1}, {"id", 1}, {"content", std::string(64, '0')}}}};
     EXPECT_THAT(deliver(seal({EnvelopeKind::answer, context, 1, ""}, answer, peer_).value()), HasSubstr("denied"));
-    EXPECT_EQ(redis_.plain(context, {"DBSIZE"}).number(), 0U) << context;
+    EXPECT_EQ(redis_.run_command(context, {"DBSIZE"}).number(), 0U) << context;
   }
-  EXPECT_EQ(redis_.plain(kOther, {"DBSIZE"}).number(), before);
+  EXPECT_EQ(redis_.run_command(kOther, {"DBSIZE"}).number(), before);
 }
 
 TEST_F(MessageGates, EmptyDatabaseIsNoContext) {
   InboundMessageFilter all(clock_, {}, {kOther});
   receiver_.set_filter(all);
   EXPECT_THAT(deliver(message(1, 77), 77), HasSubstr("denied"));
-  EXPECT_EQ(redis_.plain(77, {"DBSIZE"}).number(), 0U);
+  EXPECT_EQ(redis_.run_command(77, {"DBSIZE"}).number(), 0U);
   EXPECT_THAT(deliver(message(3, 78), 78), HasSubstr("unavailable")) << "it was looked for a moment ago";
   EXPECT_EQ(deliver(message(2, kOther), kOther), "stored") << "it has a Redis of its own";
   clock_.advance(5001);
   EXPECT_THAT(deliver(message(3, 78), 78), HasSubstr("denied"));
-  EXPECT_EQ(redis_.plain(78, {"DBSIZE"}).number(), 0U);
+  EXPECT_EQ(redis_.run_command(78, {"DBSIZE"}).number(), 0U);
 }
 
 TEST_F(MessageGates, ManyForgeriesEvictNoNote) {
-  redis_.plain(kServed, {"HSET", "context:8", "submitters", "[]"});
+  redis_.run_command(kServed, {"HSET", "context:8", "submitters", "[]"});
   EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
   ASSERT_EQ(notes().size(), 1U);
   EXPECT_EQ(notes()[0].actor, 5U) << "who it was is known";
-  EXPECT_EQ(notes()[0].list, "submitters") << "and what would allow it";
+  EXPECT_EQ(notes()[0].access_list, "submitters") << "and what would allow it";
   Message forged = message(2);
   forged.message = "forged";
   for (int i = 0; i < 1500; ++i) EXPECT_THAT(deliver(forged), HasSubstr("denied"));
@@ -87,18 +89,18 @@ TEST_F(MessageGates, ManyForgeriesEvictNoNote) {
   clock_.advance(60000);
   EXPECT_THAT(deliver(forged), HasSubstr("denied"));
   ASSERT_EQ(notes().size(), 3U);
-  EXPECT_THAT(notes()[0].thing, HasSubstr("1500 refusals since the last record"));
+  EXPECT_THAT(notes()[0].resource, HasSubstr("1500 refusals since the last record"));
   // A message signed by a known actor, replayed by another peer.
   for (int i = 0; i < 1500; ++i) EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
   EXPECT_LE(notes().size(), 40U);
 }
 
 TEST_F(MessageGates, RefusalOfAKnownSenderIsNotedWithoutARecord) {
-  redis_.plain(kServed, {"DEL", "context:8"});
+  redis_.run_command(kServed, {"DEL", "context:8"});
   EXPECT_THAT(deliver(message(1)), HasSubstr("denied"));
   ASSERT_EQ(notes().size(), 1U);
   EXPECT_EQ(notes()[0].actor, 5U);
-  redis_.plain(kServed, {"DEL", "mj:refusals"});
+  redis_.run_command(kServed, {"DEL", "mj:refusals"});
   Message forged = message(2);
   forged.message = "forged";
   EXPECT_THAT(deliver(forged), HasSubstr("denied"));
@@ -107,14 +109,14 @@ TEST_F(MessageGates, RefusalOfAKnownSenderIsNotedWithoutARecord) {
 
 TEST_F(MessageGates, OnlyNewSealedMessagesIdentifyTheSender) {
   const Message first = message(1);
-  json envelope = test::sealed(first, kServed, clock_, peer_);
+  json envelope = test::seal_message(first, kServed, clock_, peer_);
   EXPECT_EQ(deliver(envelope), "stored");
   EXPECT_EQ(receiver_.verified_sender(), ann_.public_key());
   EXPECT_FALSE(receiver_.is_unknown_sender());
   EXPECT_EQ(deliver(envelope), "known");
   EXPECT_EQ(receiver_.verified_sender(), "") << "anybody may have captured it";
   EXPECT_TRUE(receiver_.is_unknown_sender()) << "and can send it again and again";
-  envelope = test::sealed(message(2), kServed, clock_, peer_);
+  envelope = test::seal_message(message(2), kServed, clock_, peer_);
   envelope["sent"] = 1;
   EXPECT_EQ(deliver(envelope), "stored") << "its actor has signed it";
   EXPECT_EQ(receiver_.verified_sender(), "") << "but nobody the envelope";

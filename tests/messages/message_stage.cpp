@@ -35,34 +35,34 @@ class WatchedFiles final : public ArtifactStore {
   WatchedFiles(std::shared_ptr<ArtifactStore> files, const std::uint64_t& calls, std::vector<std::string>& let_go)
       : files_(std::move(files)), calls_(calls), let_go_(let_go) {}
 
-  Result<std::string> read(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
-                           std::uint64_t offset, std::size_t max) override {
-    return files_->read(store, context, job_key, file, offset, max);
+  Result<std::string> read_file(RecordStore& store, Id context, const std::string& job_key, const FileContent& file,
+                                std::uint64_t offset, std::size_t max) override {
+    return files_->read_file(store, context, job_key, file, offset, max);
   }
-  Result<bool> has(RecordStore& store, Id context, const std::string& job_key,
-                   const std::vector<FileContent>& files) override {
-    return files_->has(store, context, job_key, files);
+  Result<bool> has_files(RecordStore& store, Id context, const std::string& job_key,
+                         const std::vector<FileContent>& files) override {
+    return files_->has_files(store, context, job_key, files);
   }
-  std::optional<std::uint64_t> is_complete(Id context, const InboundBundleId& parcel,
-                                           const FileContent& file) const override {
-    return files_->is_complete(context, parcel, file);
+  std::optional<std::uint64_t> received_bytes(Id context, const InboundBundleId& parcel,
+                                              const FileContent& file) const override {
+    return files_->received_bytes(context, parcel, file);
   }
-  Result<void> expect(RecordStore& store, Id context, const InboundBundleId& parcel,
-                      const std::vector<FileContent>& files) override {
-    return files_->expect(store, context, parcel, files);
+  Result<void> reserve_files(RecordStore& store, Id context, const InboundBundleId& parcel,
+                             const std::vector<FileContent>& files) override {
+    return files_->reserve_files(store, context, parcel, files);
   }
-  std::uint64_t share() const override { return files_->share(); }
-  Result<std::uint64_t> add(Id context, const InboundBundleId& parcel, const FileContent& file, std::uint64_t offset,
-                            std::string_view piece) override {
-    return files_->add(context, parcel, file, offset, piece);
+  std::uint64_t sender_limit() const override { return files_->sender_limit(); }
+  Result<std::uint64_t> add_piece(Id context, const InboundBundleId& parcel, const FileContent& file,
+                                  std::uint64_t offset, std::string_view piece) override {
+    return files_->add_piece(context, parcel, file, offset, piece);
   }
   Result<std::unique_ptr<RetainedFiles>> retain_files(RecordStore& store, Id context, const InboundBundleId& parcel,
-                                                      const std::vector<ForJob>& to) override {
+                                                      const std::vector<JobFiles>& to) override {
     MJ_TRY(handed, files_->retain_files(store, context, parcel, to));
     return std::make_unique<WatchedBundle>(std::move(handed), *this, parcel.name);
   }
-  void drop(Id context, const InboundBundleId& parcel) override { files_->drop(context, parcel); }
-  Result<std::uint64_t> sweep(RecordStore& store, Id context) override { return files_->sweep(store, context); }
+  void remove_bundle(Id context, const InboundBundleId& parcel) override { files_->remove_bundle(context, parcel); }
+  Result<std::uint64_t> clean_up(RecordStore& store, Id context) override { return files_->clean_up(store, context); }
 
  private:
   class WatchedBundle final : public RetainedFiles {
@@ -124,13 +124,13 @@ std::string MessageSide::leave(const std::string& job_key, const std::string& na
   return run->finish();
 }
 
-std::string MessageSide::file_of(const std::string& job_key, const std::string& bytes) {
+std::string MessageSide::read_job_file(const std::string& job_key, const std::string& bytes) {
   const std::string name = artifact_store_name(*store, context).value();
-  return test::read_file(ArtifactFolder(state_dir, context).job(name, job_key) + '/' + sha256_hex(bytes));
+  return test::read_file(ArtifactFolder(state_dir, context).job_folder(name, job_key) + '/' + sha256_hex(bytes));
 }
 
 std::vector<std::string> MessageSide::list(const std::vector<std::string>& words) {
-  const Reply reply = server.plain(context, words);
+  const Reply reply = server.run_command(context, words);
   std::vector<std::string> out;
   for (std::size_t i = 0; i < reply.size(); ++i) out.emplace_back(reply.at(i).text());
   return out;
@@ -146,8 +146,8 @@ MessageStage::MessageStage()
   prepare(here);
   prepare(there);
   const auto actor = [&](MessageSide& side, Id id) {
-    side.server.plain(0, {"HSET", "actor:" + std::to_string(id), "id", std::to_string(id), "pubkey", alice.public_key(),
-                          "address", std::string("[\"") + kHere + "\"]"});
+    side.server.run_command(0, {"HSET", "actor:" + std::to_string(id), "id", std::to_string(id), "pubkey",
+                                alice.public_key(), "address", std::string("[\"") + kHere + "\"]"});
   };
   actor(here, kAlice);
   actor(there, kAliceThere);
@@ -210,10 +210,10 @@ Job MessageStage::job(Id id, const std::string& script) {
   return out;
 }
 
-void MessageStage::send(Message wanted) {
-  ASSERT_TRUE(sign(wanted, alice));
-  const std::string key = redis_key(wanted);
-  ASSERT_TRUE(here.store->save(here.context, key, encode(wanted)));
+void MessageStage::send(Message outgoing) {
+  ASSERT_TRUE(sign(outgoing, alice));
+  const std::string key = redis_key(outgoing);
+  ASSERT_TRUE(here.store->save(here.context, key, encode(outgoing)));
   ASSERT_TRUE(here.store->enqueue_outbox(here.context, key));
   sent_.insert(key);
 }
@@ -244,19 +244,19 @@ std::string MessageStage::receive(MessageSide& side, const std::string& request,
 bool MessageStage::has_mail(MessageSide& side) {
   for (const char* index : {"mj:outbox", "mj:inbox"}) {
     const std::string now = std::to_string(clock.unix_ms());
-    if (side.server.plain(side.context, {"ZCOUNT", index, "-inf", now}).number() > 0) return true;
+    if (side.server.run_command(side.context, {"ZCOUNT", index, "-inf", now}).number() > 0) return true;
   }
-  return side.server.plain(side.context, {"EXISTS", "msg_out", "msg_out_coordinator"}).number() > 0;
+  return side.server.run_command(side.context, {"EXISTS", "msg_out", "msg_out_coordinator"}).number() > 0;
 }
 
 void MessageStage::supervise(MessageSide& side) {
   at_work_ = &side;
   for (int i = 0; i < 10; ++i) {
     side.is_idle_ = !has_mail(side);
-    auto round = side.rounds_->round(16);
+    auto round = side.rounds_->run_round(16);
     if (!round && round.error().code != Code::unavailable) ADD_FAILURE() << "a round: " << round.error().message;
     if (!round) break;
-    for (const OutboundRequest& parcel : round->parcels) {
+    for (const OutboundRequest& parcel : round->requests) {
       if (side.is_dead_) break;
       const auto answer = carry(parcel.address.empty() ? side.address : parcel.address, parcel.request, ++requests_);
       const auto settled = side.rounds_->complete(parcel, answer);
@@ -280,7 +280,7 @@ std::string files_given(MessageSide& side, const ClaimedJob& claimed) {
   facts.job = decode<Job>(claimed.record).record;
   auto inputs = JobInputs::read(*side.store, side.state_dir, facts.job);
   if (!inputs) return inputs.error().message;
-  if (const auto found = inputs->find(facts); !found) return found.error().message;
+  if (const auto found = inputs->resolve(facts); !found) return found.error().message;
   std::string out;
   for (const auto& [of, file] : facts.files) {
     const std::string bytes = test::read_file(file.path);
@@ -347,7 +347,7 @@ void MessageStage::step(std::uint64_t ms) {
     for (MessageSide* each : {&here, &there}) {
       if (each->is_dead_) each->begin(clock);
     }
-    const auto flows = side->flow_rounds_->round();
+    const auto flows = side->flow_rounds_->run_round();
     if (!flows) ADD_FAILURE() << flows.error().message;
     run_jobs(*side);
   }
@@ -363,12 +363,12 @@ void MessageStage::step(std::uint64_t ms) {
 bool MessageStage::is_quiet() {
   if (!acts_.empty() || !late_.empty()) return false;
   for (MessageSide* side : {&here, &there}) {
-    if (!side->running.empty() || side->server.plain(side->context, {"LLEN", "queue:python"}).number() > 0)
+    if (!side->running.empty() || side->server.run_command(side->context, {"LLEN", "queue:python"}).number() > 0)
       return false;
     for (const char* index : {"mj:outbox", "mj:inbox"})
-      if (side->server.plain(side->context, {"ZCARD", index}).number() > 0) return false;
+      if (side->server.run_command(side->context, {"ZCARD", index}).number() > 0) return false;
     for (const char* list : {"msg_out", "msg_out_coordinator"})
-      if (side->server.plain(side->context, {"LLEN", list}).number() > 0) return false;
+      if (side->server.run_command(side->context, {"LLEN", list}).number() > 0) return false;
   }
   return std::all_of(sent_.begin(), sent_.end(), [&](const std::string& key) {
     const std::string status = here.field(key, "status");
@@ -404,7 +404,7 @@ std::string MessageStage::outcome() {
       for (const char* name : {"status", "detail", "error", "result"})
         line += std::string(" | ") + std::string(field_of(record, name));
       for (const ListedArtifact& each : read_artifact_list(std::string(field_of(record, "artifacts"))))
-        line += " | file " + each.name + '=' + side->file_of(key, std::string(field_of(record, "script")));
+        line += " | file " + each.name + '=' + side->read_job_file(key, std::string(field_of(record, "script")));
       line += " | log:";
       const auto page = side->store->logs(side->context, key, 0, 100, 0).value();
       for (const Log& each : page.lines) line += ' ' + each.text.substr(0, each.text.size() - 1);
@@ -419,7 +419,7 @@ std::string MessageStage::outcome() {
   return out;
 }
 
-void MessageStage::trouble_of(MessageSide& side, std::vector<std::string>& all) {
+void MessageStage::find_violations(MessageSide& side, std::vector<std::string>& all) {
   const std::string where = side.address + ": ";
   const auto anomalies = side.store->anomalies(side.context, 100).value();
   for (const std::string& each : anomalies) all.push_back(where + "anomaly: " + each);
@@ -434,8 +434,8 @@ void MessageStage::trouble_of(MessageSide& side, std::vector<std::string>& all) 
 
 std::vector<std::string> MessageStage::trouble() {
   std::vector<std::string> all = let_go_;
-  trouble_of(here, all);
-  trouble_of(there, all);
+  find_violations(here, all);
+  find_violations(there, all);
   return all;
 }
 

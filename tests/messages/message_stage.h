@@ -74,9 +74,11 @@ class MessageSide {
   // Stores an artifact of the job. Returns the value for the field `artifacts`.
   std::string leave(const std::string& job_key, const std::string& name, const std::string& bytes);
   // Reads the job's artifact or given file with the hash of `bytes`. Returns "" if the file is not on this host.
-  std::string file_of(const std::string& job_key, const std::string& bytes);
+  std::string read_job_file(const std::string& job_key, const std::string& bytes);
 
-  std::string text(const std::vector<std::string>& words) { return std::string(server.plain(context, words).text()); }
+  std::string text(const std::vector<std::string>& words) {
+    return std::string(server.run_command(context, words).text());
+  }
   std::vector<std::string> list(const std::vector<std::string>& words);
   std::string field(const std::string& of, const std::string& name) { return text({"HGET", of, name}); }
 
@@ -122,8 +124,8 @@ class MessageStage {
     when([this, until = clock.unix_ms() + ms] { return clock.unix_ms() >= until; }, std::move(act));
   }
 
-  void disturb_calls(std::vector<MessageDisturbance> of) { calls_disturbed_ = std::move(of); }
-  void disturb_requests(std::vector<MessageDisturbance> of) { requests_disturbed_ = std::move(of); }
+  void disturb_calls(std::vector<MessageDisturbance> disturbances) { calls_disturbed_ = std::move(disturbances); }
+  void disturb_requests(std::vector<MessageDisturbance> disturbances) { requests_disturbed_ = std::move(disturbances); }
   void part(bool apart) { apart_ = apart; }       // all requests are lost
   void pace(std::uint64_t ms) { pace_ms_ = ms; }  // time between the steps of play()
   // Requests to this address arrive, but their answers are lost.
@@ -168,7 +170,7 @@ class MessageStage {
   void supervise(MessageSide& side);
   void run_jobs(MessageSide& side);
   bool has_mail(MessageSide& side);
-  void trouble_of(MessageSide& side, std::vector<std::string>& all);
+  void find_violations(MessageSide& side, std::vector<std::string>& all);
 
   std::vector<MessageDisturbance> calls_disturbed_, requests_disturbed_;
   std::deque<Act> acts_;

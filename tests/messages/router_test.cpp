@@ -81,7 +81,7 @@ class RouterTest : public testing::Test {
       jobs.push_back(remote(id, url));
       flow.jobs.push_back(id);
       keys.push_back(redis_key(jobs.back()));
-      first.dispatch.push_back({keys.back(), {}});
+      first.dispatches.push_back({keys.back(), {}});
     }
     EXPECT_TRUE(flows_->put_jobs(1, place.flow, jobs));
     EXPECT_TRUE(flows_->put_flow(flow, "{}"));
@@ -98,7 +98,7 @@ class RouterTest : public testing::Test {
     return redis_key(job);
   }
   std::string field(const std::string& key, const std::string& name) {
-    return std::string(server_.plain(1, {"HGET", key, name}).text());
+    return std::string(server_.run_command(1, {"HGET", key, name}).text());
   }
   std::vector<std::string> away(const std::vector<std::string>& jobs) {
     std::vector<std::string> out;
@@ -111,7 +111,7 @@ class RouterTest : public testing::Test {
   // Removes the record of the message that carries the job once it exists, so that the job ends as lost.
   void lose(const std::string& job) {
     ASSERT_TRUE(eventually([&] {
-      const Reply out = server_.plain(1, {"ZRANGE", "mj:outbox", "0", "-1"});
+      const Reply out = server_.run_command(1, {"ZRANGE", "mj:outbox", "0", "-1"});
       for (std::size_t i = 0; i < out.size(); ++i) {
         const std::string_view entry = out.at(i).text();  // such as "send message:12:1"
         const std::string mark = "mj:message:" + std::string(entry.substr(entry.find(' ') + 1));
@@ -199,7 +199,7 @@ TEST_F(RouterTest, JobsForUnknownHostsAreRejected) {
 TEST_F(RouterTest, JobWithAnAddressChangedInTheQueueIsRejected) {
   const auto slow = queue(kSlow, 20);
   const std::string jobs[] = {queue(kFine, 1)[0], queue("runner:51", 1)[0]};
-  for (const std::string& each : jobs) server_.plain(1, {"HSET", each, "supervisor_url", kSlow});
+  for (const std::string& each : jobs) server_.run_command(1, {"HSET", each, "supervisor_url", kSlow});
   start();
   for (const std::string& each : jobs) {
     ASSERT_TRUE(eventually([&] { return field(each, "detail") == "setup_error"; })) << field(each, "detail");
@@ -215,7 +215,7 @@ TEST_F(RouterTest, LeaseThatCannotExpireDelaysNoOther) {
     request.lease_ms = 1;
     ASSERT_EQ(store_->claim(request)->jobs.size(), 1U);
   }
-  server_.plain(1, {"SET", router_queue(kSlow), "nonsense"});
+  server_.run_command(1, {"SET", router_queue(kSlow), "nonsense"});
   start();
   EXPECT_TRUE(eventually([&] { return is_unavailable_now(other) && field(other, "deliveries") == "2"; }));
   EXPECT_EQ(field(stuck, "deliveries"), "1");
@@ -270,16 +270,16 @@ TEST(RouterQueues, HostsAreServedInTurn) {
   RouterSlots places(16);
   RouterQueues queues;
   queues.update_queues({{"qa", "a"}, {"qb", "b"}, {"qc", "c"}}, {});
-  const auto first = queues.next(places);
+  const auto first = queues.next_claims(places);
   EXPECT_THAT(first.queues, ElementsAre("qa", "qb", "qc", kRouterQueue));
   EXPECT_EQ(first.max_jobs, 8U);
   queues.record_claims(first, {"qa", "qa"});
   for (int i = 0; i < 8; ++i) places.acquire_slot("a");
-  const auto second = queues.next(places);
+  const auto second = queues.next_claims(places);
   EXPECT_THAT(second.queues, ElementsAre("qb", "qc", kRouterQueue)) << "a has as many as are free";
   EXPECT_EQ(second.max_jobs, 4U);
   queues.record_claims(second, {"qb", kRouterQueue});
-  EXPECT_EQ(queues.next(places).queues.front(), "qc");
+  EXPECT_EQ(queues.next_claims(places).queues.front(), "qc");
 }
 
 TEST(RouterQueues, UnknownHostsAreServedLast) {
@@ -289,7 +289,7 @@ TEST(RouterQueues, UnknownHostsAreServedLast) {
   queues.update_queues({{"mj:queue:router:a:1", "a:1"}}, names);
   std::set<std::string> seen;
   for (int i = 0; i < 10; ++i) {
-    const auto ask = queues.next(RouterSlots(16));
+    const auto ask = queues.next_claims(RouterSlots(16));
     EXPECT_EQ(ask.queues.front(), "mj:queue:router:a:1");
     EXPECT_LT(ask.queues.size(), 20U);
     seen.insert(ask.queues.begin(), ask.queues.end());
@@ -303,11 +303,11 @@ TEST(RouterQueues, PausedQueueResumesWithCapacity) {
   places.acquire_slot("a");
   places.acquire_slot("a");
   queues.skip_host("a");
-  EXPECT_FALSE(queues.waits(places));
-  EXPECT_THAT(queues.next(places).queues, IsEmpty());
+  EXPECT_FALSE(queues.can_claim_shared_queue(places));
+  EXPECT_THAT(queues.next_claims(places).queues, IsEmpty());
   places.release_slot("a");
-  EXPECT_TRUE(queues.waits(places));
-  EXPECT_THAT(queues.next(places).queues, ElementsAre(kRouterQueue));
+  EXPECT_TRUE(queues.can_claim_shared_queue(places));
+  EXPECT_THAT(queues.next_claims(places).queues, ElementsAre(kRouterQueue));
 }
 
 }  // namespace

@@ -26,9 +26,9 @@ constexpr Id kSender = 12;
 class SupervisorOverMycelium : public ::testing::Test {
  protected:
   SupervisorOverMycelium() {
-    redis_.plain(1, {"HSET", "context:1", "id", "1", "submitters", "[12]"});
-    redis_.plain(0, {"HSET", "actor:12", "id", "12", "pubkey", sender_.public_key()});
-    redis_.plain(1, {"HSET", "runner:7", "id", "7", "address", address_, "pubkey", peer_key_});
+    redis_.run_command(1, {"HSET", "context:1", "id", "1", "submitters", "[12]"});
+    redis_.run_command(0, {"HSET", "actor:12", "id", "12", "pubkey", sender_.public_key()});
+    redis_.run_command(1, {"HSET", "runner:7", "id", "7", "address", address_, "pubkey", peer_key_});
   }
   void send(Id id) {
     Message message;
@@ -54,7 +54,7 @@ class SupervisorOverMycelium : public ::testing::Test {
     return Supervisor::start(redis_, clock_, std::move(settings)).value();
   }
   std::string mark(Id id, const std::string& field) {
-    return std::string(redis_.plain(1, {"HGET", "mj:message:message:12:" + std::to_string(id), field}).text());
+    return std::string(redis_.run_command(1, {"HGET", "mj:message:message:12:" + std::to_string(id), field}).text());
   }
 
   SystemClock clock_;
@@ -72,7 +72,7 @@ class SupervisorOverMycelium : public ::testing::Test {
 
 // Regression test: a request that was stuck at the node failed all others to that peer at each retry.
 TEST_F(SupervisorOverMycelium, StuckMessageDoesNotBlockOthers) {
-  mesh_.tell(1, "stick");
+  mesh_.control(1, "stick");
   for (const Id id : {101, 102, 103}) send(id);
   const auto supervisor = start();
   ASSERT_TRUE(eventually([&] { return mark(101, "why") != ""; }));

@@ -19,9 +19,9 @@ class TidyTest : public testing::Test {
  protected:
   // Supervisors remove invalid entries from msg_out.
   void expect_mail_goes_on(Id context) {
-    server_.plain(context, {"LPUSH", "msg_out", "message:12:7"});
+    server_.run_command(context, {"LPUSH", "msg_out", "message:12:7"});
     EXPECT_TRUE(eventually([&] {
-      return server_.plain(context, {"EXISTS", "msg_out"}).number() == 0;
+      return server_.run_command(context, {"EXISTS", "msg_out"}).number() == 0;
     })) << "context "
         << context;
   }

@@ -11,13 +11,13 @@ namespace {
 class Example : public ::testing::Test {
  protected:
   // Runs a program and returns its output, which is printed on failure.
-  Finished succeed(const std::vector<std::string>& argv) {
+  ProcessResult succeed(const std::vector<std::string>& argv) {
     Process process(folder_, argv);
-    Finished done = process.wait(Seconds(240));
-    EXPECT_EQ(done.code, 0) << argv[0] << ' ' << argv[1] << ":\n" << done.out << done.err;
-    return done;
+    ProcessResult result = process.wait(Seconds(240));
+    EXPECT_EQ(result.code, 0) << argv[0] << ' ' << argv[1] << ":\n" << result.out << result.err;
+    return result;
   }
-  Finished mycojobs(std::vector<std::string> words) {
+  ProcessResult mycojobs(std::vector<std::string> words) {
     words.insert(words.begin(), folder_ / "prefix/bin/mycojobs");
     return run(folder_, words, {"MYCOJOBS_STATE_DIR=" + folder_ / "state"});
   }
@@ -40,20 +40,20 @@ TEST_F(Example, BuildsOutsideTheTreeAndRunsItsJobs) {
   std::filesystem::create_directories(plugins);
   std::filesystem::copy_file(folder_ / "build/awk.so", plugins + "/awk.so");
 
-  const Finished checked = mycojobs({"plugin", "check", plugins + "/awk.so"});
+  const ProcessResult checked = mycojobs({"plugin", "check", plugins + "/awk.so"});
   EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
-  const Finished listed = mycojobs({"plugin", "list", "--json"});
+  const ProcessResult listed = mycojobs({"plugin", "list", "--json"});
   EXPECT_NE(listed.out.find("\"state\": \"works\""), std::string::npos) << listed.out << listed.err;
 
   const std::string jobs = mj::test::source_path("examples/plugin/jobs/");
-  const Finished primes = mycojobs({"run", "--type", "awk", jobs + "primes.awk", "--json"});
+  const ProcessResult primes = mycojobs({"run", "--type", "awk", jobs + "primes.awk", "--json"});
   EXPECT_EQ(primes.code, 0) << primes.out << primes.err;
   EXPECT_NE(primes.out.find("\"count\": \"25\""), std::string::npos) << primes.out;
-  const Finished broken = mycojobs({"run", "--type", "awk", jobs + "broken.awk"});
+  const ProcessResult broken = mycojobs({"run", "--type", "awk", jobs + "broken.awk"});
   EXPECT_EQ(broken.code, 1) << broken.out << broken.err;
   EXPECT_NE(broken.err.find("AwkError: runaway string constant"), std::string::npos) << broken.err;
   EXPECT_NE(broken.err.find("(line 3)"), std::string::npos) << broken.err;
-  const Finished empty = mycojobs({"run", "--type", "awk", folder_.write("empty.awk", "\n")});
+  const ProcessResult empty = mycojobs({"run", "--type", "awk", folder_.write("empty.awk", "\n")});
   EXPECT_EQ(empty.code, 1) << empty.out << empty.err;
   EXPECT_NE(empty.err.find("script: there is nothing in it"), std::string::npos) << empty.err;
 }
@@ -71,13 +71,13 @@ TEST_F(Example, BrokenPluginsDoNotAffectOtherJobs) {
     std::filesystem::permissions(plugins + "/" + name + ".so", std::filesystem::perms(0644));
   }
   const std::string script = folder_.write("job.cat", "x\n");
-  const Finished crashed = local({"run", "--type", "cat", script});
+  const ProcessResult crashed = local({"run", "--type", "cat", script});
   EXPECT_EQ(crashed.code, 1) << crashed.out << crashed.err;
   EXPECT_NE(crashed.err.find("plugin cat: it crashed: signal SIGSEGV (prepare)"), std::string::npos) << crashed.err;
-  const Finished python = local({"run", folder_.write("job.py", "print('still here')\n")});
+  const ProcessResult python = local({"run", folder_.write("job.py", "print('still here')\n")});
   EXPECT_EQ(python.code, 0) << python.err;
   EXPECT_NE(python.out.find("still here"), std::string::npos) << python.out;
-  const Finished listed = local({"plugin", "list"});
+  const ProcessResult listed = local({"plugin", "list"});
   EXPECT_NE(listed.out.find("another executor serves"), std::string::npos) << listed.out;
 }
 

@@ -2,8 +2,8 @@
 // repeatedly is paused.
 #include "executors/channel.h"
 #include "executors/plugin/plugin_executor.h"
-#include "model/policy_json.h"
 #include "plugin/plugins.h"
+#include "security/ceilings.h"
 
 namespace mycojobs::test {
 namespace {
@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(Plugins, HangingCallIsKilledAtTheDeadline) {
   auto options = options_for(copied_plugin(folder_, "sleeps"));
-  options.prepare_ms = 200;
+  options.prepare_timeout_ms = 200;
   auto loaded = plugin::PluginClient::load(options, clock_);
   ASSERT_TRUE(loaded) << loaded.error().message;
   const auto prepared = (*loaded)->prepare({1, 12}, kJob);
@@ -199,10 +199,10 @@ TEST_F(Plugins, FaultsOfOneContextDoNotAffectOthers) {
   ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_TRUE((*loaded)->prepare({2, 12}, kJob));
   for (int i = 0; i < 4; ++i) EXPECT_FALSE((*loaded)->prepare({1, 12}, R"({"script": "crash"})"));
-  EXPECT_NE((*loaded)->backoff_reason_for({1, 12}), "");
+  EXPECT_NE((*loaded)->get_backoff_reason({1, 12}), "");
   EXPECT_EQ((*loaded)->prepare({1, 12}, kJob).error().code, Code::unavailable)
       << "its jobs are put back, none is ended";
-  EXPECT_EQ((*loaded)->backoff_reason_for({2, 12}), "");
+  EXPECT_EQ((*loaded)->get_backoff_reason({2, 12}), "");
   EXPECT_TRUE((*loaded)->prepare({2, 12}, kJob));
   EXPECT_TRUE((*loaded)->prepare({3, 12}, kJob)) << "a host of its own";
 }
@@ -217,31 +217,31 @@ TEST_F(Plugins, FaultsOfOneCallerDoNotAffectOthers) {
     EXPECT_FALSE((*loaded)->prepare(bob, R"({"script": "crash"})"));
     EXPECT_TRUE((*loaded)->prepare(ann, kJob)) << "a host of its own";
   }
-  EXPECT_NE((*loaded)->backoff_reason_for(bob), "");
+  EXPECT_NE((*loaded)->get_backoff_reason(bob), "");
   EXPECT_TRUE((*loaded)->has_faults(bob));
-  EXPECT_EQ((*loaded)->backoff_reason_for(ann), "");
+  EXPECT_EQ((*loaded)->get_backoff_reason(ann), "");
   EXPECT_FALSE((*loaded)->has_faults(ann));
-  for (Id caller = 1000; caller < 3500; ++caller) EXPECT_EQ((*loaded)->backoff_reason_for({1, caller}), "");
-  EXPECT_NE((*loaded)->backoff_reason_for(bob), "") << "what is known of it is not pushed out by other callers";
+  for (Id caller = 1000; caller < 3500; ++caller) EXPECT_EQ((*loaded)->get_backoff_reason({1, caller}), "");
+  EXPECT_NE((*loaded)->get_backoff_reason(bob), "") << "what is known of it is not pushed out by other callers";
 }
 
 TEST(PluginPause, IsFourTimesTheDurationOfTheFault) {
   plugin::FaultBackoff rest;
-  rest.failed(10000, 2000);
-  EXPECT_EQ(rest.left_ms(10000), 8000U);
+  rest.on_failed(10000, 2000);
+  EXPECT_EQ(rest.remaining_ms(10000), 8000U);
 }
 
 TEST(PluginPause, DoublesUpToAMinute) {
   plugin::FaultBackoff rest;
-  rest.failed(0);
-  rest.failed(0);
-  EXPECT_EQ(rest.left_ms(0), 0U);
+  rest.on_failed(0);
+  rest.on_failed(0);
+  EXPECT_EQ(rest.remaining_ms(0), 0U);
   std::uint64_t now = 0;
   for (std::uint64_t pause : {1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000}) {
-    rest.failed(now);
-    EXPECT_EQ(rest.left_ms(now), pause);
+    rest.on_failed(now);
+    EXPECT_EQ(rest.remaining_ms(now), pause);
     now += pause;
-    EXPECT_EQ(rest.left_ms(now), 0U);
+    EXPECT_EQ(rest.remaining_ms(now), 0U);
   }
   rest.on_success();
   EXPECT_EQ(rest.faults(), 0U);

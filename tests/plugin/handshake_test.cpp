@@ -41,7 +41,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(Plugins, HangingLoadIsKilledAtTheDeadline) {
   auto options = options_for(copied_plugin(folder_, "load_hang"));
-  options.load_ms = 300;
+  options.load_timeout_ms = 300;
   const auto loaded = plugin::PluginClient::load(options, clock_);
   ASSERT_FALSE(loaded);
   EXPECT_EQ(loaded.error().code, Code::unavailable);

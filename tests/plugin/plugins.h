@@ -30,7 +30,8 @@ inline plugin::PluginOptions options_for(const std::string& file) {
   plugin::PluginOptions options;
   options.host = mj::test::program_path("mycojobs-pluginhost");
   options.file = file;
-  options.load_ms = options.probe_ms = options.prepare_ms = options.interpret_ms = 20000;
+  options.load_timeout_ms = options.probe_timeout_ms = options.prepare_timeout_ms = options.interpret_timeout_ms =
+      20000;
   return options;
 }
 

@@ -9,7 +9,7 @@ namespace mycojobs::plugin {
 namespace {
 
 std::string prepare_problem(const std::string& more) {
-  const auto read = read_prepare(R"({"command": ["/bin/cat"])" + (more.empty() ? "" : ", " + more) + "}");
+  const auto read = parse_prepare_reply(R"({"command": ["/bin/cat"])" + (more.empty() ? "" : ", " + more) + "}");
   return read ? "" : read.error().message;
 }
 
@@ -18,7 +18,7 @@ std::string files_problem(const std::string& path, const std::string& file = R"(
 }
 
 TEST(PluginReplies, OfPrepareAreReadCompletely) {
-  const auto read = read_prepare(R"({"command": ["/bin/cat", "{script}"], "script_file": "a.txt",
+  const auto read = parse_prepare_reply(R"({"command": ["/bin/cat", "{script}"], "script_file": "a.txt",
     "environment": {"A": "b"}, "files": {"lib/x": {"base64": "AP8=", "mode": "0700"}, "y": {"text": "z"}},
     "notes": ["one\ntwo"]})");
   ASSERT_TRUE(read) << read.error().message;
@@ -33,16 +33,16 @@ TEST(PluginReplies, OfPrepareAreReadCompletely) {
 }
 
 TEST(PluginReplies, RejectionContainsOnlyItsReason) {
-  EXPECT_EQ(read_prepare(R"({"error": "no", "field": "script"})")->refusal->field, "script");
-  EXPECT_FALSE(read_prepare(R"({"error": ""})"));
-  EXPECT_FALSE(read_prepare(R"({"error": "no", "command": ["/bin/cat"]})"));
-  EXPECT_EQ(read_probe(R"({"error": "no"})")->refusal->error, "no");
+  EXPECT_EQ(parse_prepare_reply(R"({"error": "no", "field": "script"})")->refusal->field, "script");
+  EXPECT_FALSE(parse_prepare_reply(R"({"error": ""})"));
+  EXPECT_FALSE(parse_prepare_reply(R"({"error": "no", "command": ["/bin/cat"]})"));
+  EXPECT_EQ(parse_probe_reply(R"({"error": "no"})")->refusal->error, "no");
 }
 
 TEST(PluginReplies, MissingProgramIsInvalid) {
   for (const char* text : {"{}", R"({"command": []})", R"({"command": [1]})", R"({"command": ["cat"]})",
                            R"({"command": ["/bin/cat", "a\u0000b"]})", "[]", "null", "", "{\"command\""}) {
-    EXPECT_FALSE(read_prepare(text)) << text;
+    EXPECT_FALSE(parse_prepare_reply(text)) << text;
   }
 }
 
@@ -73,19 +73,19 @@ TEST(PluginReplies, DoNotChangeTheAgentsVariables) {
 }
 
 TEST(PluginReplies, OfInterpretAreAResultAnErrorOrNeither) {
-  EXPECT_FALSE(read_interpret("{}")->result);
-  EXPECT_EQ(read_interpret(R"({"result": {"a": "b"}})")->result->at("a"), "b");
-  const auto error = read_interpret(R"({"error": {"message": "m", "type": "T", "line": 3, "retry": 1.5}})");
+  EXPECT_FALSE(parse_interpret_reply("{}")->result);
+  EXPECT_EQ(parse_interpret_reply(R"({"result": {"a": "b"}})")->result->at("a"), "b");
+  const auto error = parse_interpret_reply(R"({"error": {"message": "m", "type": "T", "line": 3, "retry": 1.5}})");
   ASSERT_TRUE(error) << error.error().message;
   EXPECT_EQ(error->line, 3U);
   EXPECT_EQ(error->retry_after_ms, 1500U);
-  EXPECT_TRUE(read_interpret(R"({"error": {"message": "m", "retry": false}})")->retry_forbidden);
+  EXPECT_TRUE(parse_interpret_reply(R"({"error": {"message": "m", "retry": false}})")->retry_forbidden);
   for (const char* text :
        {R"({"result": {}, "error": {"message": "m"}})", R"({"error": "m"})", R"({"error": {}})",
         R"({"error": {"message": "m", "line": -1}})", R"({"error": {"message": "m", "line": 5e9}})",
         R"({"error": {"message": "m", "retry": true}})", R"({"error": {"message": "m", "retry": -1}})",
         R"({"result": []})", R"({"result": {"a": 1}})", R"({"results": {}})"}) {
-    EXPECT_FALSE(read_interpret(text)) << text;
+    EXPECT_FALSE(parse_interpret_reply(text)) << text;
   }
 }
 

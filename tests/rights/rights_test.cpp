@@ -82,10 +82,10 @@ constexpr std::array kRoles{Role{'a', "admin", 12},
 Id maker_for(const Role& role) { return role.letter == 'f' ? kFormer.actor : kMaker.actor; }
 
 // The outcome of each attempt: "ok", "denied", or an unexpected error.
-struct Tried {
+struct AttemptResult {
   std::string what, outcome;
 };
-using Attempt = std::function<std::vector<Tried>(const Role&)>;
+using Attempt = std::function<std::vector<AttemptResult>(const Role&)>;
 
 const json kGate{{"name", "n"}, {"jobs", {{"ok", {{"approval", json::object()}}}}}};
 const json kNamedGate{{"name", "n"}, {"jobs", {{"ok", {{"approval", {{"approvers", {kReader, kStranger}}}}}}}}};
@@ -154,7 +154,7 @@ class RightsTable : public ::testing::Test {
       if (found == way.end()) continue;
       for (const Role& role : kRoles) {
         const bool may = row.may.find(role.letter) != std::string_view::npos;
-        for (const Tried& tried : found->second(role))
+        for (const AttemptResult& tried : found->second(role))
           EXPECT_EQ(tried.outcome, may ? "ok" : "denied")
               << role.name << ", actor " << role.actor << ": " << row.what << ", by " << tried.what;
       }
@@ -170,41 +170,42 @@ class RightsTable : public ::testing::Test {
     if (answer->status == 401) return {{"error", {{"data", {{"word", "denied"}}}}}};
     return json::parse(answer->body, nullptr, false);
   }
-  json made(const std::string& method, const json& params) {
+  json create_record(const std::string& method, const json& params) {
     const json reply = call(*server_, tokens_.at('o'), method, params);
     EXPECT_TRUE(reply.contains("result")) << method << params << reply;
     return reply.value("result", json::object());
   }
-  Id new_job(Id maker) { return made("job.create", with(kJob, {{"caller_id", maker}})).value("id", 0U); }
-  Id queued_job(Id maker) { return made("job.start", with(kJob, {{"caller_id", maker}})).value("id", 0U); }
-  Id running_job(Id maker) {
-    const Id id = queued_job(maker);
-    EXPECT_TRUE(store_->save(1, job_key(maker, id), {{"runner_id", std::to_string(runner_)}}));
+  Id new_job(Id creator) { return create_record("job.create", with(kJob, {{"caller_id", creator}})).value("id", 0U); }
+  Id queued_job(Id creator) { return create_record("job.start", with(kJob, {{"caller_id", creator}})).value("id", 0U); }
+  Id running_job(Id creator) {
+    const Id id = queued_job(creator);
+    EXPECT_TRUE(store_->save(1, job_key(creator, id), {{"runner_id", std::to_string(runner_)}}));
     return id;
   }
-  Id new_flow(Id maker, const json& definition = kGate) {
-    return made("flow.create", {{"definition", definition}, {"caller_id", maker}}).value("id", 0U);
+  Id new_flow(Id creator, const json& definition = kGate) {
+    return create_record("flow.create", {{"definition", definition}, {"caller_id", creator}}).value("id", 0U);
   }
-  Id waiting_flow(Id maker, const json& definition = kGate) {
-    const Id id = new_flow(maker, definition);
-    made("flow.start", {{"id", id}});
+  Id waiting_flow(Id creator, const json& definition = kGate) {
+    const Id id = new_flow(creator, definition);
+    create_record("flow.start", {{"id", id}});
     return id;
   }
-  Id new_message(Id maker) {
-    return made("message.create", {{"message", "m"}, {"message_type", "chat"}, {"caller_id", maker}}).value("id", 0U);
+  Id new_message(Id creator) {
+    return create_record("message.create", {{"message", "m"}, {"message_type", "chat"}, {"caller_id", creator}})
+        .value("id", 0U);
   }
 
   // ---- outcomes ----
 
-  Tried rpc(const ApiServer& server, const Role& role, const std::string& method, const json& params) {
+  AttemptResult rpc(const ApiServer& server, const Role& role, const std::string& method, const json& params) {
     tried_.insert(method);
     const json reply = call(server, role.letter == 'n' ? "" : tokens_.at(role.letter), method, params);
     if (reply.contains("result")) return {method, "ok"};
     return {method, reply.value("error", json::object()).value("data", json::object()).value("word", reply.dump())};
   }
   // For records whose state may not permit the action: all outcomes except "denied" count as "ok".
-  Tried rpc_reaches(const ApiServer& server, const Role& role, const std::string& method, const json& params) {
-    Tried tried = rpc(server, role, method, params);
+  AttemptResult rpc_reaches(const ApiServer& server, const Role& role, const std::string& method, const json& params) {
+    AttemptResult tried = rpc(server, role, method, params);
     const bool known = tried.outcome == "conflict" || tried.outcome == "not_found" || tried.outcome == "invalid";
     if (known) tried.outcome = "ok";
     return tried;
@@ -219,22 +220,22 @@ class RightsTable : public ::testing::Test {
     }
   }
   // Runs the program as an operator would; --actor selects the actor.
-  Tried command(const Role& role, std::vector<std::string> words, const char* flag = "--actor") {
+  AttemptResult command(const Role& role, std::vector<std::string> words, const char* flag = "--actor") {
     const std::string what = words[0] + ' ' + words[1] + (words[1] == "schedule" ? ' ' + words[2] : "");
     tried_.insert(what);
-    words.insert(words.begin(), program());
+    words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--redis", redis_.url(), "--state-dir", folder_ / "client"});
     if (role.letter != 'o') words.insert(words.end(), {flag, std::to_string(role.actor)});
-    const Finished done = run(folder_, words);
-    if (done.code == 0) return {what, "ok"};
-    const bool is_no_actor = role.letter == 'n' && done.err.find("0 is not an id") != std::string::npos;
-    return {what, done.code == 77 || is_no_actor ? "denied" : std::to_string(done.code) + ' ' + done.err};
+    const ProcessResult result = run(folder_, words);
+    if (result.code == 0) return {what, "ok"};
+    const bool is_no_actor = role.letter == 'n' && result.err.find("0 is not an id") != std::string::npos;
+    return {what, result.code == 77 || is_no_actor ? "denied" : std::to_string(result.code) + ' ' + result.err};
   }
 };
 
 // Treats the exit codes 1, 65 and 66 as "ok": the action is impossible now, or the record does not exist.
-std::vector<Tried> reaching(std::vector<Tried> all) {
-  for (Tried& each : all) {
+std::vector<AttemptResult> reaching(std::vector<AttemptResult> all) {
+  for (AttemptResult& each : all) {
     if (each.outcome.starts_with("1 ") || each.outcome.starts_with("65 ") || each.outcome.starts_with("66 "))
       each.outcome = "ok";
   }
@@ -272,15 +273,15 @@ void JsonRpcRights::expect_creating_and_reading() {
        }},
       {Does::read,
        [&](const Role& role) {
-         const Id maker = maker_for(role), id = new_job(maker);
-         const json job{{"id", id}, {"caller_id", maker}}, flow{{"id", new_flow(maker)}};
-         std::vector<Tried> tried;
+         const Id creator = maker_for(role), id = new_job(creator);
+         const json job{{"id", id}, {"caller_id", creator}}, flow{{"id", new_flow(creator)}};
+         std::vector<AttemptResult> tried;
          for (const char* method : {"job.get", "job.logs", "job.status", "job.explain", "job.result", "job.history"})
            tried.push_back(rpc_reaches(*server_, role, method, job));
          for (const char* method : {"flow.get", "flow.dag", "flow.explain", "flow.timeline", "flow.result"})
            tried.push_back(rpc_reaches(*server_, role, method, flow));
-         tried.push_back(ask(role, "message.get", {{"id", new_message(maker)}, {"caller_id", maker}}));
-         tried.push_back(ask(role, "jobs.wait", {{"jobs", {text(maker) + ":" + text(id)}}, {"wait_ms", 0}}));
+         tried.push_back(ask(role, "message.get", {{"id", new_message(creator)}, {"caller_id", creator}}));
+         tried.push_back(ask(role, "jobs.wait", {{"jobs", {text(creator) + ":" + text(id)}}, {"wait_ms", 0}}));
          tried.push_back(ask(role, "flows.wait", {{"flows", {flow["id"]}}, {"wait_ms", 0}}));
          return tried;
        }},
@@ -304,37 +305,38 @@ void JsonRpcRights::expect_steering_and_more() {
   const auto ask = [this](const Role& role, const std::string& method, const json& params) {
     return rpc(*server_, role, method, params);
   };
-  const auto gated_job = [this](Id maker) {
-    return json{{"id", made("job.start", with(kJob, {{"caller_id", maker}, {"prerequisites", {"approval:ok"}}}))["id"]},
-                {"caller_id", maker},
+  const auto gated_job = [this](Id creator) {
+    return json{{"id", create_record("job.start",
+                                     with(kJob, {{"caller_id", creator}, {"prerequisites", {"approval:ok"}}}))["id"]},
+                {"caller_id", creator},
                 {"name", "ok"}};
   };
   expect_table({
       {Does::steer,
        [&](const Role& role) {
-         const Id maker = maker_for(role);
-         const json flow{{"id", waiting_flow(maker)}}, job{{"id", queued_job(maker)}, {"caller_id", maker}};
-         std::vector<Tried> tried{
-             ask(role, "job.start", {{"id", text(maker) + ":" + text(new_job(maker))}}),
+         const Id creator = maker_for(role);
+         const json flow{{"id", waiting_flow(creator)}}, job{{"id", queued_job(creator)}, {"caller_id", creator}};
+         std::vector<AttemptResult> tried{
+             ask(role, "job.start", {{"id", text(creator) + ":" + text(new_job(creator))}}),
              ask(role, "job.cancel", job),
              rpc_reaches(*server_, role, "job.retry", job),
-             rpc_reaches(*server_, role, "job.restart", {{"id", text(maker) + ":" + text(queued_job(maker))}}),
-             ask(role, "flow.start", {{"id", new_flow(maker)}}),
+             rpc_reaches(*server_, role, "job.restart", {{"id", text(creator) + ":" + text(queued_job(creator))}}),
+             ask(role, "flow.start", {{"id", new_flow(creator)}}),
              ask(role, "flow.pause", flow),
              ask(role, "flow.resume", flow),
              rpc_reaches(*server_, role, "flow.signal", with(flow, {{"name", "go"}})),
              rpc_reaches(*server_, role, "flow.retry", flow),
              ask(role, "flow.cancel", flow),
-             ask(role, "message.cancel", {{"id", new_message(maker)}, {"caller_id", maker}}),
+             ask(role, "message.cancel", {{"id", new_message(creator)}, {"caller_id", creator}}),
              ask(role, "flow.replay", flow)};
          return tried;
        }},
       {Does::answer,
        [&](const Role& role) {
-         const Id maker = maker_for(role);
-         return std::vector{ask(role, "flow.approve", {{"id", waiting_flow(maker)}, {"name", "ok"}}),
-                            ask(role, "flow.reject", {{"id", waiting_flow(maker)}, {"name", "ok"}}),
-                            ask(role, "job.approve", gated_job(maker)), ask(role, "job.reject", gated_job(maker))};
+         const Id creator = maker_for(role);
+         return std::vector{ask(role, "flow.approve", {{"id", waiting_flow(creator)}, {"name", "ok"}}),
+                            ask(role, "flow.reject", {{"id", waiting_flow(creator)}, {"name", "ok"}}),
+                            ask(role, "job.approve", gated_job(creator)), ask(role, "job.reject", gated_job(creator))};
        }},
       {Does::answer_named,
        [&](const Role& role) {
@@ -345,8 +347,8 @@ void JsonRpcRights::expect_steering_and_more() {
        }},
       {Does::administer,
        [&](const Role& role) {
-         const Id maker = maker_for(role), flow = waiting_flow(maker);
-         made("flow.cancel", {{"id", flow}});
+         const Id creator = maker_for(role), flow = waiting_flow(creator);
+         create_record("flow.cancel", {{"id", flow}});
          return std::vector{ask(role, "context.update", {{"id", 1}, {"notify", json::array()}}),
                             ask(role, "runner.create", {{"local", true}}),
                             ask(role, "runner.update", {{"id", 20}, {"topic", "t"}}),
@@ -355,8 +357,8 @@ void JsonRpcRights::expect_steering_and_more() {
                             ask(role, "queue.resume", {{"queue", "v"}}),
                             rpc_reaches(*server_, role, "queue.requeue", {{"letter", "1700000000000-0"}}),
                             rpc_reaches(*server_, role, "queue.drop", {{"letter", "1700000000000-0"}}),
-                            ask(role, "job.delete", {{"id", new_job(maker)}, {"caller_id", maker}}),
-                            ask(role, "message.delete", {{"id", new_message(maker)}, {"caller_id", maker}}),
+                            ask(role, "job.delete", {{"id", new_job(creator)}, {"caller_id", creator}}),
+                            ask(role, "message.delete", {{"id", new_message(creator)}, {"caller_id", creator}}),
                             ask(role, "flow.delete", {{"id", flow}}),
                             ask(role, "context.refusals", {{"id", 1}}),
                             ask(role, "context.verify", json::object()),
@@ -364,8 +366,9 @@ void JsonRpcRights::expect_steering_and_more() {
        }},
       {Does::operate,
        [&](const Role& role) {
-         std::vector<Tried> tried{ask(role, "actor.create", {{"id", 99}}), ask(role, "actor.delete", {{"id", 99}}),
-                                  ask(role, "context.create", {{"id", 2}}), ask(role, "context.delete", {{"id", 2}})};
+         std::vector<AttemptResult> tried{
+             ask(role, "actor.create", {{"id", 99}}), ask(role, "actor.delete", {{"id", 99}}),
+             ask(role, "context.create", {{"id", 2}}), ask(role, "context.delete", {{"id", 2}})};
          tried.push_back(rpc_reaches(*server_, role, "actor.update", {{"id", 98}, {"address", {"unix:/x"}}}));
          return tried;
        }},
@@ -390,7 +393,7 @@ TEST_F(RightsTable, SupervisorsHttp) {
   const auto ask = [this](const Role& role, const std::string& method, const json& params) {
     return rpc(*supervisor_, role, method, params);
   };
-  const auto of = [](Id maker, Id id) { return json{{"id", id}, {"caller_id", maker}}; };
+  const auto of = [](Id creator, Id id) { return json{{"id", id}, {"caller_id", creator}}; };
   expect_table({
       {Does::create,
        [&](const Role& role) {
@@ -399,19 +402,19 @@ TEST_F(RightsTable, SupervisorsHttp) {
        }},
       {Does::read,
        [&](const Role& role) {
-         const Id maker = maker_for(role), job = new_job(maker);
-         return std::vector{ask(role, "job.status", of(maker, job)), ask(role, "job.logs", of(maker, job)),
-                            rpc_reaches(*supervisor_, role, "job.result", of(maker, job))};
+         const Id creator = maker_for(role), job = new_job(creator);
+         return std::vector{ask(role, "job.status", of(creator, job)), ask(role, "job.logs", of(creator, job)),
+                            rpc_reaches(*supervisor_, role, "job.result", of(creator, job))};
        }},
       {Does::read_run,
        [&](const Role& role) {
-         const Id maker = maker_for(role);
-         return std::vector{ask(role, "job.status", of(maker, running_job(maker)))};
+         const Id creator = maker_for(role);
+         return std::vector{ask(role, "job.status", of(creator, running_job(creator)))};
        }},
       {Does::steer,
        [&](const Role& role) {
-         const Id maker = maker_for(role);
-         return std::vector{ask(role, "job.cancel", of(maker, queued_job(maker)))};
+         const Id creator = maker_for(role);
+         return std::vector{ask(role, "job.cancel", of(creator, queued_job(creator)))};
        }},
       {Does::administer,
        [&](const Role& role) {
@@ -427,17 +430,17 @@ class CommandRights : public RightsTable {
   void expect_creating_and_reading();
   void expect_steering_and_answering();
   void expect_administering();
-  std::string message_of(Id maker) { return text(maker) + ":" + text(new_message(maker)); }
-  std::string gated_job(Id maker) {
-    const json job = with(kJob, {{"caller_id", maker}, {"prerequisites", {"approval:ok"}}});
-    return text(maker) + ":" + text(made("job.start", job).value("id", 0U));
+  std::string message_of(Id creator) { return text(creator) + ":" + text(new_message(creator)); }
+  std::string gated_job(Id creator) {
+    const json job = with(kJob, {{"caller_id", creator}, {"prerequisites", {"approval:ok"}}});
+    return text(creator) + ":" + text(create_record("job.start", job).value("id", 0U));
   }
-  std::string schedule_of(Id maker) {
+  std::string create_schedule(Id creator) {
     const std::string name = "s" + text(++next_id_);
-    const Finished done =
-        run(folder_, {program(), "flow", "schedule", "add", name, file_, "--cron", "@daily", "--caller", text(maker),
-                      "--redis", redis_.url(), "--state-dir", folder_ / "client"});
-    EXPECT_EQ(done.code, 0) << done.err;
+    const ProcessResult result =
+        run(folder_, {program_path(), "flow", "schedule", "add", name, file_, "--cron", "@daily", "--caller",
+                      text(creator), "--redis", redis_.url(), "--state-dir", folder_ / "client"});
+    EXPECT_EQ(result.code, 0) << result.err;
     return name;
   }
 };
@@ -471,22 +474,22 @@ void CommandRights::expect_steering_and_answering() {
   expect_table({
       {Does::steer,
        [&](const Role& role) {
-         const Id maker = maker_for(role);
-         const std::string flow = text(waiting_flow(maker));
-         return reaching({own(role, {"job", "restart", text(maker) + ":" + text(queued_job(maker))}),
+         const Id creator = maker_for(role);
+         const std::string flow = text(waiting_flow(creator));
+         return reaching({own(role, {"job", "restart", text(creator) + ":" + text(queued_job(creator))}),
                           own(role, {"flow", "pause", flow}), own(role, {"flow", "resume", flow}),
                           own(role, {"flow", "signal", flow, "go"}), own(role, {"flow", "retry", flow}),
                           own(role, {"flow", "replay", flow}), own(role, {"flow", "cancel", flow}),
-                          own(role, {"message", "cancel", message_of(maker)}),
-                          own(role, {"message", "sign", message_of(maker), "--key", key_})});
+                          own(role, {"message", "cancel", message_of(creator)}),
+                          own(role, {"message", "sign", message_of(creator), "--key", key_})});
        }},
       {Does::answer,
        [&](const Role& role) {
-         const Id maker = maker_for(role);
-         return std::vector{own(role, {"flow", "approve", text(waiting_flow(maker)), "ok"}),
-                            own(role, {"flow", "reject", text(waiting_flow(maker)), "ok"}),
-                            own(role, {"job", "approve", gated_job(maker), "ok"}),
-                            own(role, {"job", "reject", gated_job(maker), "ok"})};
+         const Id creator = maker_for(role);
+         return std::vector{own(role, {"flow", "approve", text(waiting_flow(creator)), "ok"}),
+                            own(role, {"flow", "reject", text(waiting_flow(creator)), "ok"}),
+                            own(role, {"job", "approve", gated_job(creator), "ok"}),
+                            own(role, {"job", "reject", gated_job(creator), "ok"})};
        }},
       {Does::answer_named,
        [&](const Role& role) {
@@ -494,8 +497,9 @@ void CommandRights::expect_steering_and_answering() {
        }},
   });
   expect_table({{Does::steer, [&](const Role& role) {
-                   if (role.letter == 'f') return std::vector<Tried>{};  // this role could not have created a schedule
-                   const std::string schedule = schedule_of(maker_for(role));
+                   if (role.letter == 'f')
+                     return std::vector<AttemptResult>{};  // this role could not have created a schedule
+                   const std::string schedule = create_schedule(maker_for(role));
                    return std::vector{own(role, {"flow", "schedule", "pause", schedule}),
                                       own(role, {"flow", "schedule", "resume", schedule})};
                  }}});
@@ -506,14 +510,14 @@ void CommandRights::expect_administering() {
   expect_table({
       {Does::administer,
        [&](const Role& role) {
-         const Id maker = maker_for(role), flow = waiting_flow(maker);
-         made("flow.cancel", {{"id", flow}});
+         const Id creator = maker_for(role), flow = waiting_flow(creator);
+         create_record("flow.cancel", {{"id", flow}});
          return reaching({own(role, {"runner", "create", "--topic", "t"}),
                           own(role, {"runner", "update", "20", "--topic", "t"}), own(role, {"runner", "delete", "77"}),
-                          own(role, {"job", "delete", text(maker) + ":" + text(new_job(maker))}),
-                          own(role, {"message", "delete", message_of(maker)}),
+                          own(role, {"job", "delete", text(creator) + ":" + text(new_job(creator))}),
+                          own(role, {"message", "delete", message_of(creator)}),
                           own(role, {"flow", "delete", text(flow)}),
-                          own(role, {"flow", "schedule", "remove", schedule_of(kMaker.actor)}),
+                          own(role, {"flow", "schedule", "remove", create_schedule(kMaker.actor)}),
                           own(role, {"context", "refusals", "1"})});
        }},
       {Does::operate,
@@ -526,7 +530,7 @@ void CommandRights::expect_administering() {
 }
 
 TEST_F(CommandRights, EveryCommandWithActorByEveryRole) {
-  ASSERT_EQ(run(folder_, {program(), "key", "new", key_}).code, 0);
+  ASSERT_EQ(run(folder_, {program_path(), "key", "new", key_}).code, 0);
   expect_creating_and_reading();
   expect_steering_and_answering();
   expect_administering();
@@ -545,7 +549,7 @@ TEST_F(CommandRights, EveryCommandWithActorByEveryRole) {
 TEST_F(RightsTable, MessagesOnATopic) {
   TopicIntake intake(runner_, [](Id) { return "runner20"; });
   expect_table({{Does::create, [&](const Role& role) {
-                   if (role.letter == 'o') return std::vector<Tried>{};  // an operator sends no messages
+                   if (role.letter == 'o') return std::vector<AttemptResult>{};  // an operator sends no messages
                    Message message;
                    message.id = ++next_id_;
                    message.caller_id = role.actor;
@@ -555,32 +559,32 @@ TEST_F(RightsTable, MessagesOnATopic) {
                    message.job = {job};
                    const std::string key = redis_key(message);
                    EXPECT_TRUE(store_->topic_send(1, "runner20", key, encode(message)));
-                   EXPECT_TRUE(intake.take(*store_, {1}, {key}));
+                   EXPECT_TRUE(intake.process(*store_, {1}, {key}));
                    const auto record = store_->load(1, key);
                    const std::string status(record ? field_of(*record, "status") : "");
-                   const bool made = store_->load(1, job_key(role.actor, job.id)).has_value();
-                   EXPECT_EQ(made, status == "acknowledged") << key << ' ' << status;
-                   return std::vector{Tried{"a message on runner20", made ? "ok" : "denied"}};
+                   const bool create_record = store_->load(1, job_key(role.actor, job.id)).has_value();
+                   EXPECT_EQ(create_record, status == "acknowledged") << key << ' ' << status;
+                   return std::vector{AttemptResult{"a message on runner20", create_record ? "ok" : "denied"}};
                  }}});
 }
 
 // Every publisher can name any message on any topic.
 TEST_F(RightsTable, PublishedKeySendsNoMessageOfAnother) {
   TopicIntake intake(runner_, [](Id) { return "runner20"; });
-  const service::RequestContext maker{1, 12, EntryPoint::command, true};
+  const service::RequestContext creator{1, 12, EntryPoint::command, true};
   Message message;
   Job job = decode<Job>({{"script", "x"}, {"script_type", "python"}}).record;
   message.target_context = 7;
   message.job = {job};
-  const auto made = service::send_message(maker, *store_, std::nullopt, message);
-  ASSERT_TRUE(made) << made.error().message;
-  const std::string key = redis_key(*made);
-  EXPECT_TRUE(intake.take(*store_, {1}, {key}));
+  const auto create_record = service::send_message(creator, *store_, std::nullopt, message);
+  ASSERT_TRUE(create_record) << create_record.error().message;
+  const std::string key = redis_key(*create_record);
+  EXPECT_TRUE(intake.process(*store_, {1}, {key}));
   const auto record = store_->load(1, key);
   ASSERT_TRUE(record);
   EXPECT_EQ(field_of(*record, "status"), "dispatched") << "it is neither taken nor refused";
   EXPECT_EQ(field_of(*record, "error"), "");
-  EXPECT_FALSE(store_->load(1, job_key(12, made->job.at(0).id)).has_value());
+  EXPECT_FALSE(store_->load(1, job_key(12, create_record->job.at(0).id)).has_value());
 }
 
 // Messages signed by the role's actor, from another coordinator over the network and from the context's own msg_out.
@@ -626,24 +630,24 @@ TEST_F(RightsTable, SignedMessages) {
     }));
     const std::string outcome = answer ? "ok" : std::string(to_string(answer.error().code));
     const auto before = jobs_of(role.actor);
-    EXPECT_TRUE(rounds.round(16));
+    EXPECT_TRUE(rounds.run_round(16));
     EXPECT_EQ(jobs_of(role.actor), before + (outcome == "ok" ? 1 : 0)) << role.name;
-    return Tried{"a message from elsewhere", outcome};
+    return AttemptResult{"a message from elsewhere", outcome};
   };
   const auto from_here = [&](const Role& role) {
     const Message message = signed_by(role, {}, true);
     EXPECT_TRUE(store_->save(1, redis_key(message), encode(message)));
     EXPECT_TRUE(store_->enqueue_outbox(1, redis_key(message)));
     const auto before = jobs_of(role.actor);
-    for (int i = 0; i < 2; ++i) EXPECT_TRUE(rounds.round(16));  // first out of msg_out, then in
-    const bool made = jobs_of(role.actor) == before + 1;
+    for (int i = 0; i < 2; ++i) EXPECT_TRUE(rounds.run_round(16));  // first out of msg_out, then in
+    const bool create_record = jobs_of(role.actor) == before + 1;
     const auto record = store_->load(1, redis_key(message));
     const bool refused = record && field_of(*record, "error").find(" may not create ") != std::string::npos;
-    return Tried{"a message on msg_out", made ? "ok" : refused ? "denied" : "neither"};
+    return AttemptResult{"a message on msg_out", create_record ? "ok" : refused ? "denied" : "neither"};
   };
   expect_table({{Does::create, [&](const Role& role) {
-                   if (role.letter == 'o') return std::vector<Tried>{};  // an operator signs no messages
-                   std::vector<Tried> tried{from_elsewhere(role)};
+                   if (role.letter == 'o') return std::vector<AttemptResult>{};  // an operator signs no messages
+                   std::vector<AttemptResult> tried{from_elsewhere(role)};
                    if (role.letter != 'n') tried.push_back(from_here(role));
                    return tried;
                  }}});
@@ -665,7 +669,7 @@ TEST_F(RightsTable, ObjectsOfScripts) {
     const auto claims = store_->claim(request);
     EXPECT_TRUE(claims && claims->jobs.size() == 1);
     ObjectTask task("t" + text(++asked), json{{"id", 1}, {"method", method}, {"params", params}}.dump());
-    auto state = ObjectTask::State::more;
+    auto state = ObjectTask::State::in_progress;
     for (int i = 0; i < 100 && state != ObjectTask::State::done; ++i)
       state = task.step(*store_, *objects, {1, actor, claims->jobs.at(0).ref});
     (void)objects->release(claims->jobs.at(0).ref);
@@ -676,14 +680,14 @@ TEST_F(RightsTable, ObjectsOfScripts) {
   ASSERT_EQ(call_as(12, "osis.put", {{"kind", "todo"}, {"object", {{"id", "a"}, {"n", 1}}}}), "ok");
   // Objects have no creator, so a role that may read only its own records reads no objects.
   const auto reads = [&](const Role& role) {
-    std::vector<Tried> tried;
+    std::vector<AttemptResult> tried;
     if (role.letter == 'o' || role.letter == 'm' || role.letter == 'f') return tried;
     tried.push_back({"osis.get", call_as(role.actor, "osis.get", {{"kind", "todo"}, {"id", "a"}})});
     tried.push_back({"osis.list", call_as(role.actor, "osis.list", {{"kind", "todo"}})});
     return tried;
   };
   const auto writes = [&](const Role& role) {
-    std::vector<Tried> tried;
+    std::vector<AttemptResult> tried;
     if (role.letter == 'o') return tried;  // an operator runs no scripts under its own name
     tried.push_back({"osis.put", call_as(role.actor, "osis.put", {{"kind", "todo"}, {"object", {{"id", "b"}}}})});
     tried.push_back(
@@ -702,8 +706,9 @@ TEST_F(RightsTable, ClaimsOfAgents) {
                    request.actor = role.actor;
                    if (role.letter == 'o') request.actor.reset();
                    const auto reply = store_->claim(request);
-                   if (reply) return std::vector{Tried{"a claim", reply->jobs.size() == 1 ? "ok" : "took nothing"}};
-                   return std::vector{Tried{"a claim", std::string(to_string(reply.error().code))}};
+                   if (reply)
+                     return std::vector{AttemptResult{"a claim", reply->jobs.size() == 1 ? "ok" : "took nothing"}};
+                   return std::vector{AttemptResult{"a claim", std::string(to_string(reply.error().code))}};
                  }}});
 }
 
@@ -712,16 +717,16 @@ TEST_F(RightsTable, AgentRunsJobsAsItsActor) {
     Process agent = start_agent(
         folder_, redis_, runner,
         {"--runner-actor", text(role.actor), "--grace", "1s", "--state-dir", folder_ / ("agent" + text(role.actor))});
-    EXPECT_TRUE(is_up(redis_, runner)) << agent.err();
+    EXPECT_TRUE(wait_until_registered(redis_, runner)) << agent.err();
     PlainJob job;
     job.caller = static_cast<int>(kMaker.actor);
     job.id = static_cast<int>(++next_id_);
     submit(redis_, job);
     EXPECT_TRUE(eventually([&] {
-      return ended(redis_, job) || agent.err().find("may not run jobs") != std::string::npos ||
+      return has_ended(redis_, job) || agent.err().find("may not run jobs") != std::string::npos ||
              agent.err().find("has no actor") != std::string::npos;
     })) << agent.err();
-    const bool ran = ended(redis_, job);
+    const bool ran = has_ended(redis_, job);
     redis_.cli(1, {"DEL", "queue:python"});
     agent.signal(SIGTERM);
     agent.wait();
@@ -763,7 +768,7 @@ TEST_F(RightsTable, ContextWithoutARecordIsClosed) {
     message.caller_id = role.actor;
     message.job = {decode<Job>({{"id", "1"}, {"script", "x"}, {"script_type", "v"}}).record};
     EXPECT_TRUE(store_->topic_send(1, "runner20", redis_key(message), encode(message)));
-    EXPECT_TRUE(intake.take(*store_, {1}, {}));
+    EXPECT_TRUE(intake.process(*store_, {1}, {}));
     EXPECT_TRUE(store_->load(1, job_key(role.actor, 1))) << role.name;
   }
 }

@@ -77,7 +77,7 @@ std::vector<std::string> zygotes_frames() {
 }
 std::vector<std::string> inits_frames() {
   return {encode(SetupStepFailed{"rights", 1}), encode(RunConfined{7, {{"proc", 1}, {"cwd", 2}}}),
-          encode(MainEnded{0, 1, false}), encode(MainEnded{9, 0, true})};
+          encode(JobEnded{0, 1, false}), encode(JobEnded{9, 0, true})};
 }
 
 void garble() {

@@ -47,12 +47,12 @@ TEST(Escape, BytesInConnectionsAreBoundedByTheMemoryLimit) {
   RunSpec spec = spec_with();
   spec.grants.network = Network::loopback;
   spec.limits.memory_bytes = 64U << 20;
-  const Ran ran = run_attempts(shared_sandbox(), spec, "hold_connections 60");
+  const RunResult result = run_attempts(shared_sandbox(), spec, "hold_connections 60");
   // if the kernel charges the buffers to the cgroup as memory
-  const bool counted = ran.outcome.status == RunStatus::oom;
-  EXPECT_TRUE(counted || ran.outcome.status == RunStatus::ok) << ran.outcome.reason;
+  const bool counted = result.outcome.status == RunStatus::oom;
+  EXPECT_TRUE(counted || result.outcome.status == RunStatus::ok) << result.outcome.reason;
   if (!counted) {
-    EXPECT_LE(std::stoul(ran.answer("hold_connections 60")), 64U);
+    EXPECT_LE(std::stoul(result.answer("hold_connections 60")), 64U);
   }
 }
 
@@ -74,11 +74,11 @@ TEST(Escape, GrantReplacedByALinkIsNotMounted) {
   for (int i = 0; i < 300; ++i) {
     RunSpec spec = spec_with();
     spec.grants.fs_write = {folder.path(), folder / "part/bin"};
-    const Ran ran = run_attempts(shared_sandbox(), spec, "read /usr/bin/planted");
-    if (ran.outcome.status == RunStatus::setup_error) continue;
+    const RunResult result = run_attempts(shared_sandbox(), spec, "read /usr/bin/planted");
+    if (result.outcome.status == RunStatus::setup_error) continue;
     ++mounted;
-    EXPECT_EQ(ran.answer("read /usr/bin/planted"), "ENOENT") << i;
-    if (ran.answer("read /usr/bin/planted") != "ENOENT") break;
+    EXPECT_EQ(result.answer("read /usr/bin/planted"), "ENOENT") << i;
+    if (result.answer("read /usr/bin/planted") != "ENOENT") break;
   }
   done = true;
   other.join();
@@ -114,31 +114,31 @@ TEST(Escape, FileOfOneGrantIsNotMovedOrLinkedIntoAnother) {
                                "hardlink /usr/bin/env " + (mine / "c"), "mknod " + (mine / "d") + " 0020666"};
   std::string all;
   for (const auto& line : lines) all += line + "\n";
-  const Ran ran = run_attempts(shared_sandbox(), spec, all);
-  for (int i = 0; i < 3; ++i) EXPECT_EQ(ran.answer(lines[i]), "EXDEV") << lines[i];
-  EXPECT_EQ(ran.answer(lines[3]), "EPERM");
+  const RunResult result = run_attempts(shared_sandbox(), spec, all);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(result.answer(lines[i]), "EXDEV") << lines[i];
+  EXPECT_EQ(result.answer(lines[3]), "EPERM");
 }
 
 // Urgent bytes of unix sockets (MSG_OOB) are rarely needed kernel code with a known vulnerability (CVE-2025-38236).
 TEST(Escape, SocketPairRejectsUrgentData) {
-  const Ran ran = run_attempts("send_with 1\nsend_with 0x4041\nsend_with 0x4040\nsend_with 0");
-  EXPECT_EQ(ran.answer("send_with 1"), "EPERM");
-  EXPECT_EQ(ran.answer("send_with 0x4041"), "EPERM");
-  EXPECT_EQ(ran.answer("send_with 0x4040"), "ok") << "MSG_NOSIGNAL | MSG_DONTWAIT";
-  EXPECT_EQ(ran.answer("send_with 0"), "ok");
+  const RunResult result = run_attempts("send_with 1\nsend_with 0x4041\nsend_with 0x4040\nsend_with 0");
+  EXPECT_EQ(result.answer("send_with 1"), "EPERM");
+  EXPECT_EQ(result.answer("send_with 0x4041"), "EPERM");
+  EXPECT_EQ(result.answer("send_with 0x4040"), "ok") << "MSG_NOSIGNAL | MSG_DONTWAIT";
+  EXPECT_EQ(result.answer("send_with 0"), "ok");
 }
 
 // AF_VSOCK reaches the hypervisor, and AF_ALG reaches the ciphers of the kernel. Network namespaces confine neither.
 TEST(Escape, AddedSocketHasOnlyFamiliesThatANamespaceConfines) {
   RunSpec spec = spec_with();
   spec.grants.syscalls = {"socket"};
-  const Ran ran =
+  const RunResult result =
       run_attempts(shared_sandbox(), spec, "socket 1 1\nsocket 16 3\nsocket 40 1\nsocket 38 5\nsocket 64 1");
-  EXPECT_EQ(ran.answer("socket 1 1"), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("socket 16 3"), "ok");
-  EXPECT_EQ(ran.answer("socket 40 1"), "EAFNOSUPPORT");
-  EXPECT_EQ(ran.answer("socket 38 5"), "EAFNOSUPPORT");
-  EXPECT_EQ(ran.answer("socket 64 1"), "EPERM");
+  EXPECT_EQ(result.answer("socket 1 1"), "ok") << result.outcome.reason;
+  EXPECT_EQ(result.answer("socket 16 3"), "ok");
+  EXPECT_EQ(result.answer("socket 40 1"), "EAFNOSUPPORT");
+  EXPECT_EQ(result.answer("socket 38 5"), "EAFNOSUPPORT");
+  EXPECT_EQ(result.answer("socket 64 1"), "EPERM");
 }
 
 TEST(Escape, NamespaceAndProgramCallsAreNeverAdded) {
@@ -158,9 +158,9 @@ TEST(Escape, NamespaceAndProgramCallsAreNeverAdded) {
 TEST(Escape, SharedMemoryOfOneJobIsHiddenFromTheNext) {
   RunSpec spec = spec_with();
   spec.grants.syscalls = {"shmget"};
-  const Ran first = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x3b6");
+  const RunResult first = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x3b6");
   EXPECT_EQ(first.answer("call shmget 77 4096 0x3b6"), "ok") << first.outcome.reason;
-  const Ran second = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x1b6");
+  const RunResult second = run_attempts(shared_sandbox(), spec, "call shmget 77 4096 0x1b6");
   EXPECT_EQ(second.answer("call shmget 77 4096 0x1b6"), "ENOENT") << second.outcome.reason;
 }
 
@@ -183,9 +183,9 @@ TEST(Escape, NestedUserNamespaceIsDenied) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can enter that namespace";
   ASSERT_EQ(error_of_user_namespace(""), 0) << "this host allows them";
   OwnSandbox own = own_sandbox();
-  Started held = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun held = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(held, "up");
-  const pid_t zygote = children_of(own.launcher).at(0);
+  const pid_t zygote = find_children(own.launcher).at(0);
   EXPECT_EQ(error_of_user_namespace("/proc/" + std::to_string(zygote) + "/ns/user"), ENOSPC);
   own.sandbox->kill(held.spec.run, KillReason::cancelled, 0);
   wait_for(*own.sandbox, held);
@@ -195,20 +195,20 @@ TEST(Escape, NestedUserNamespaceIsDenied) {
 TEST(Escape, LearnedPathsCannotControlTheTerminal) {
   RunSpec spec = spec_with();
   spec.learn = true;
-  const Ran ran = run_attempts(
+  const RunResult result = run_attempts(
       shared_sandbox(), spec,
       "open_read /srv/a\xc2\x9b"
       "2J\nopen_read /srv/b\xe2\x80\xaex\nopen_read /srv/c\x1b[2J\n"
       "open_read /srv/d\xef\xbb\xbf\nopen_read /srv/e\xe2\x81\xa6\nopen_read /srv/caf\xc3\xa9\xe2\x80\x93");
   std::string all;
-  for (const auto& note : ran.outcome.notes) all += note + "\n";
+  for (const auto& note : result.outcome.notes) all += note + "\n";
   for (const char* hidden : {"/srv/a", "/srv/b", "/srv/c\x1b", "/srv/d", "/srv/e"})
     EXPECT_EQ(all.find(hidden), all.npos) << all;
   EXPECT_NE(all.find("read /srv/caf\xc3\xa9\xe2\x80\x93\n"), all.npos) << all;
 }
 
 pid_t child_named(pid_t parent, const std::string& name) {
-  for (const pid_t child : children_of(parent)) {
+  for (const pid_t child : find_children(parent)) {
     std::string comm;
     std::getline(std::ifstream("/proc/" + std::to_string(child) + "/comm"), comm);
     if (comm == name.substr(0, 15)) return child;
@@ -225,17 +225,17 @@ TEST(Escape, SlowProxyIsNotEnded) {
     spec.grants.net_allow.push_back(std::string(50, 'a') + "." + std::string(50, 'b') + std::to_string(i) +
                                     ".example:443");
   }
-  Started first = start_attempts(*own.sandbox, spec, "sleep 60000");
+  StartedRun first = start_attempts(*own.sandbox, spec, "sleep 60000");
   pid_t proxy = -1;
   ASSERT_TRUE(eventually([&] { return (proxy = child_named(own.launcher, "mycojobs-egress")) > 0; }));
   ASSERT_EQ(::kill(proxy, SIGSTOP), 0);
   for (int i = 0; i < 60; ++i) {
     spec.run = next_run();
-    const Ran ran = run_attempts(*own.sandbox, spec, "getpid");
-    EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-    if (ran.outcome.status != RunStatus::ok) break;
+    const RunResult result = run_attempts(*own.sandbox, spec, "getpid");
+    EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
+    if (result.outcome.status != RunStatus::ok) break;
   }
-  EXPECT_FALSE(gone(proxy));
+  EXPECT_FALSE(is_reaped(proxy));
   ::kill(proxy, SIGCONT);
   own.sandbox->kill(first.spec.run, KillReason::cancelled, 0);
   wait_for(*own.sandbox, first);
@@ -245,7 +245,7 @@ TEST(Escape, SlowProxyIsNotEnded) {
 TEST(Escape, FloodOfALearningRunStarvesNoOther) {
   RunSpec spec = spec_with();
   spec.learn = true;
-  Started storm = start_attempts(shared_sandbox(), spec, "open_storm 60000");
+  StartedRun storm = start_attempts(shared_sandbox(), spec, "open_storm 60000");
   for (int i = 0; i < 50; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
   EXPECT_EQ(to_string(run_attempts("sleep 60000", 300).outcome.status), "timeout_wall");
   shared_sandbox().kill(spec.run, KillReason::cancelled, 0);

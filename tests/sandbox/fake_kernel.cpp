@@ -23,12 +23,12 @@
 namespace mycojobs::test {
 namespace {
 
-struct Numbered {
+struct NumberedFault {
   long number;
   Fault fault;
 };
 
-std::string text_at(pid_t pid, std::uint64_t address) {
+std::string read_traced_string(pid_t pid, std::uint64_t address) {
   std::string text;
   while (text.size() < PATH_MAX) {
     errno = 0;
@@ -43,7 +43,7 @@ std::string text_at(pid_t pid, std::uint64_t address) {
   return text;
 }
 
-std::string file_of(pid_t pid, std::uint64_t descriptor) {
+std::string read_descriptor_path(pid_t pid, std::uint64_t descriptor) {
   char target[PATH_MAX];
   const std::string link = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(static_cast<int>(descriptor));
   const ssize_t size = ::readlink(link.c_str(), target, sizeof target);
@@ -59,13 +59,14 @@ bool is_init(pid_t pid) {
   return false;
 }
 
-bool fits(const Numbered& row, pid_t pid, const __ptrace_syscall_info& info) {
+bool matches(const NumberedFault& row, pid_t pid, const __ptrace_syscall_info& info) {
   const Fault& fault = row.fault;
   if (row.number != static_cast<long>(info.seccomp.nr)) return false;
   if ((info.seccomp.args[fault.argument] & fault.mask) != fault.value) return false;
   if (fault.path.empty()) return true;
-  const std::string path = fault.path_argument >= 0 ? text_at(pid, info.seccomp.args[fault.path_argument])
-                                                    : file_of(pid, info.seccomp.args[fault.descriptor_argument]);
+  const std::string path = fault.path_argument >= 0
+                               ? read_traced_string(pid, info.seccomp.args[fault.path_argument])
+                               : read_descriptor_path(pid, info.seccomp.args[fault.descriptor_argument]);
   return path.find(fault.path) != std::string::npos;
 }
 
@@ -86,7 +87,7 @@ void answer(pid_t pid, long value) {
   ::ptrace(PTRACE_SETREGSET, pid, NT_PRSTATUS, &part);
 }
 
-void supervise(const std::vector<Numbered>& faults) {
+void supervise(const std::vector<NumberedFault>& faults) {
   int status = 0;
   for (pid_t pid = 0; (pid = ::waitpid(-1, &status, __WALL)) > 0 || errno == EINTR;) {
     if (pid < 0 || !WIFSTOPPED(status)) continue;
@@ -96,7 +97,7 @@ void supervise(const std::vector<Numbered>& faults) {
       __ptrace_syscall_info info{};
       ::ptrace(static_cast<__ptrace_request>(PTRACE_GET_SYSCALL_INFO), pid, sizeof info, &info);
       const auto found =
-          std::find_if(faults.begin(), faults.end(), [&](const auto& row) { return fits(row, pid, info); });
+          std::find_if(faults.begin(), faults.end(), [&](const auto& row) { return matches(row, pid, info); });
       if (found != faults.end()) answer(pid, found->fault.answer);
     } else if (event == PTRACE_EVENT_STOP && WSTOPSIG(status) != SIGTRAP) {
       ::ptrace(PTRACE_LISTEN, pid, nullptr, nullptr);
@@ -109,7 +110,7 @@ void supervise(const std::vector<Numbered>& faults) {
   }
 }
 
-bool load_traps(const std::vector<Numbered>& faults) {
+bool load_traps(const std::vector<NumberedFault>& faults) {
   std::vector<sock_filter> program = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
   for (const auto& row : faults) {
     program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(row.number), 0, 1));
@@ -124,7 +125,7 @@ bool load_traps(const std::vector<Numbered>& faults) {
 }  // namespace
 
 std::string on_kernel_with(const std::vector<Fault>& faults, const std::function<std::string()>& body) {
-  std::vector<Numbered> numbered;
+  std::vector<NumberedFault> numbered;
   for (const auto& fault : faults) numbered.push_back({call_number(fault.call), fault});
   int output[2], go[2];
   if (::pipe(output) != 0 || ::pipe(go) != 0) return "no pipes";

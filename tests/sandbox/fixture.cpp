@@ -44,7 +44,7 @@ std::map<std::string, std::string> parse_answers(const std::string& text) {
 
 }  // namespace
 
-std::string Ran::answer(const std::string& line) const {
+std::string RunResult::answer(const std::string& line) const {
   const auto found = answers.find(line);
   return found == answers.end() ? "no answer (" + outcome.reason + ")" : found->second;
 }
@@ -96,7 +96,7 @@ RunSpec spec_with(std::uint64_t wall_ms) {
   return spec;
 }
 
-Started start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines) {
+StartedRun start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines) {
   auto pipes = sandbox.launch(spec);
   if (!pipes) {
     ADD_FAILURE() << pipes.error().message;
@@ -107,9 +107,9 @@ Started start_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines)
   return {spec, *pipes, {}};
 }
 
-Ran wait_for(Sandbox& sandbox, Started& started) {
-  Ran ran;
-  ran.out = started.out;
+RunResult wait_for(Sandbox& sandbox, StartedRun& started) {
+  RunResult result;
+  result.out = started.out;
   std::string answers;
   bool ended = started.pipes.out < 0;
   const SystemClock clock;
@@ -120,27 +120,27 @@ Ran wait_for(Sandbox& sandbox, Started& started) {
                         {started.pipes.err, POLLIN, 0},
                         {started.pipes.channel, POLLIN, 0}};
     ::poll(sources, 4, 1000);
-    if (!drain(started.pipes.out, ran.out)) started.pipes.out = (::close(started.pipes.out), -1);
-    if (!drain(started.pipes.err, ran.err)) started.pipes.err = (::close(started.pipes.err), -1);
+    if (!drain(started.pipes.out, result.out)) started.pipes.out = (::close(started.pipes.out), -1);
+    if (!drain(started.pipes.err, result.err)) started.pipes.err = (::close(started.pipes.err), -1);
     if (!drain(started.pipes.channel, answers)) started.pipes.channel = (::close(started.pipes.channel), -1);
     for (auto& each : sandbox.read_ended()) {
       if (each.run != started.spec.run) continue;
-      ran.outcome = std::move(each.outcome);
+      result.outcome = std::move(each.outcome);
       ended = true;
     }
   }
   EXPECT_TRUE(ended) << "the run has not ended";
   for (int fd : {started.pipes.out, started.pipes.err, started.pipes.channel}) {
     if (fd < 0) continue;
-    drain(fd, fd == started.pipes.out ? ran.out : fd == started.pipes.err ? ran.err : answers);
+    drain(fd, fd == started.pipes.out ? result.out : fd == started.pipes.err ? result.err : answers);
     ::close(fd);
   }
   ::close(started.pipes.requests);
-  ran.answers = parse_answers(answers);
-  return ran;
+  result.answers = parse_answers(answers);
+  return result;
 }
 
-void wait_for_output(Started& started, const std::string& text) {
+void wait_for_output(StartedRun& started, const std::string& text) {
   const std::uint64_t deadline = now_boot_ms() + kTimeoutMs;
   while (started.out.find(text) == std::string::npos && now_boot_ms() < deadline) {
     pollfd source{started.pipes.out, POLLIN, 0};
@@ -152,7 +152,7 @@ void wait_for_output(Started& started, const std::string& text) {
 
 std::uint64_t now_boot_ms() { return SystemClock().boot_ms(); }
 
-std::vector<pid_t> children_of(pid_t parent) {
+std::vector<pid_t> find_children(pid_t parent) {
   std::vector<pid_t> children;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     const std::string name = entry.path().filename();
@@ -167,23 +167,23 @@ std::vector<pid_t> children_of(pid_t parent) {
   return children;
 }
 
-std::string name_of(pid_t pid) {
+std::string read_process_name(pid_t pid) {
   std::string name;
   std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/comm"), name);
   return name;
 }
 
-std::vector<pid_t> descendants_of(pid_t parent) {
-  std::vector<pid_t> all = children_of(parent);
+std::vector<pid_t> find_descendants(pid_t parent) {
+  std::vector<pid_t> all = find_children(parent);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    for (pid_t child : children_of(all[i])) all.push_back(child);
+    for (pid_t child : find_children(all[i])) all.push_back(child);
   }
   return all;
 }
 
-bool gone(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
+bool is_reaped(pid_t pid) { return ::kill(pid, 0) != 0 && errno == ESRCH; }
 
-std::size_t groups_of(pid_t launcher) {
+std::size_t count_groups(pid_t launcher) {
   std::size_t count = 0;
   const std::string mark = "-" + std::to_string(launcher) + "-";
   std::error_code error;
@@ -199,38 +199,38 @@ std::size_t groups_of(pid_t launcher) {
 }
 
 OwnSandbox own_sandbox(const SandboxConfig& config) {
-  const auto before = children_of(::getpid());
+  const auto before = find_children(::getpid());
   auto started = start_sandbox(config);
   if (!started) {
     ADD_FAILURE() << started.error().message;
     std::abort();
   }
   OwnSandbox own{std::move(*started), -1, -1};
-  for (pid_t pid : children_of(::getpid())) {
+  for (pid_t pid : find_children(::getpid())) {
     if (std::find(before.begin(), before.end(), pid) == before.end()) own.guardian = pid;
   }
-  own.launcher = children_of(own.guardian).at(0);
+  own.launcher = find_children(own.guardian).at(0);
   return own;
 }
 
-Ran run_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines) {
-  Started started = start_attempts(sandbox, std::move(spec), lines);
+RunResult run_attempts(Sandbox& sandbox, RunSpec spec, const std::string& lines) {
+  StartedRun started = start_attempts(sandbox, std::move(spec), lines);
   return wait_for(sandbox, started);
 }
 
-Ran run_attempts(const std::string& lines, std::uint64_t wall_ms) {
+RunResult run_attempts(const std::string& lines, std::uint64_t wall_ms) {
   return run_attempts(shared_sandbox(), spec_with(wall_ms), lines);
 }
 
-Ran run_with_exec(const std::string& lines, std::uint64_t wall_ms) {
+RunResult run_with_exec(const std::string& lines, std::uint64_t wall_ms) {
   RunSpec spec = spec_with(wall_ms);
   spec.limits.exec = true;
   return run_attempts(shared_sandbox(), spec, lines);
 }
 
-std::string violation_of(const Ran& ran) {
-  EXPECT_EQ(to_string(ran.outcome.status), "violation") << ran.outcome.reason;
-  return ran.outcome.violation ? ran.outcome.violation->syscall : "";
+std::string get_violation(const RunResult& result) {
+  EXPECT_EQ(to_string(result.outcome.status), "violation") << result.outcome.reason;
+  return result.outcome.violation ? result.outcome.violation->syscall : "";
 }
 
 }  // namespace mycojobs::test

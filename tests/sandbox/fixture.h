@@ -15,7 +15,7 @@
 
 namespace mycojobs::test {
 
-struct Ran {
+struct RunResult {
   Outcome outcome;
   std::string out, err;                        // output of the job
   std::map<std::string, std::string> answers;  // attempt -> result
@@ -32,29 +32,29 @@ std::uint64_t next_run();
 RunSpec spec_with(std::uint64_t wall_ms = 20000);
 
 // Runs the attempts in `lines` (one per line) until the run ends.
-Ran run_attempts(Sandbox&, RunSpec, const std::string& lines);
-Ran run_attempts(const std::string& lines, std::uint64_t wall_ms = 20000);
-Ran run_with_exec(const std::string& lines, std::uint64_t wall_ms = 20000);
+RunResult run_attempts(Sandbox&, RunSpec, const std::string& lines);
+RunResult run_attempts(const std::string& lines, std::uint64_t wall_ms = 20000);
+RunResult run_with_exec(const std::string& lines, std::uint64_t wall_ms = 20000);
 
 // A run in two steps: start_attempts() launches it, and wait_for() waits for its end.
-struct Started {
+struct StartedRun {
   RunSpec spec;
   RunPipes pipes;
   std::string out;  // output that was read so far
 };
-Started start_attempts(Sandbox&, RunSpec, const std::string& lines);
-Ran wait_for(Sandbox&, Started&);
-void wait_for_output(Started&, const std::string& text);  // waits for `text` on stdout
+StartedRun start_attempts(Sandbox&, RunSpec, const std::string& lines);
+RunResult wait_for(Sandbox&, StartedRun&);
+void wait_for_output(StartedRun&, const std::string& text);  // waits for `text` on stdout
 
 std::uint64_t now_boot_ms();
 
-// Zombies are not included.
-std::vector<pid_t> children_of(pid_t parent);
-std::string name_of(pid_t);  // as shown by ps; empty if the process does not exist
-std::vector<pid_t> descendants_of(pid_t parent);
-bool gone(pid_t);  // true if the process has ended and was reaped
+// Returns the children that are not zombies.
+std::vector<pid_t> find_children(pid_t parent);
+std::string read_process_name(pid_t);  // as printed by ps; empty if the process does not exist
+std::vector<pid_t> find_descendants(pid_t parent);
+bool is_reaped(pid_t);
 // Counts the cgroups of runs below the folders of this launcher, in all hierarchies.
-std::size_t groups_of(pid_t launcher);
+std::size_t count_groups(pid_t launcher);
 
 // A sandbox of a single test, and the processes that serve it.
 struct OwnSandbox {
@@ -64,6 +64,7 @@ struct OwnSandbox {
 };
 OwnSandbox own_sandbox(const SandboxConfig& config = test_config());
 
-std::string violation_of(const Ran&);  // "ptrace", for example; "" if there was no violation, which also fails the test
+// Returns the name of the violation, such as "ptrace". Fails the test and returns "" if there was no violation.
+std::string get_violation(const RunResult&);
 
 }  // namespace mycojobs::test

@@ -110,7 +110,7 @@ TEST(Frames, MutatedZygoteOrInitFramesAffectNoOther) {
       config.hosts.push_back({name, path});
     }
     OwnSandbox own = own_sandbox(config);
-    Started steady = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+    StartedRun steady = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
     wait_for_output(steady, "up");
     for (const auto& host : config.hosts) {
       const std::string& name = host.name;
@@ -126,7 +126,7 @@ TEST(Frames, MutatedZygoteOrInitFramesAffectNoOther) {
     own.sandbox->kill(steady.spec.run, KillReason::cancelled, 0);
     EXPECT_EQ(to_string(wait_for(*own.sandbox, steady).outcome.status), "cancelled");
     EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
-    EXPECT_FALSE(gone(own.launcher));
+    EXPECT_FALSE(is_reaped(own.launcher));
   }
   std::cout << runs << " runs" << std::endl;
   std::filesystem::remove_all(folder);

@@ -38,7 +38,7 @@ std::vector<std::string> lines_with(const std::string& rights) {
 }
 
 // Returns the start of the mapping that contains `address`.
-std::uintptr_t mapping_of(const void* address) {
+std::uintptr_t find_mapping(const void* address) {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
   for (const std::string& line : lines_with("-")) {
     std::uintptr_t begin = 0, end = 0;
@@ -100,7 +100,7 @@ TEST_P(Freeze, WritesOfEachChildArePrivate) {
               const std::vector<const void*> written = {&of_the_program[3], &held[2U << 20], nullptr};
               freeze_memory(written, GetParam());
               // A separate mapping for the written part would cost more than it saves.
-              if (mapping_of(&held[2U << 20]) != mapping_of(&held[1U << 20])) return false;
+              if (find_mapping(&held[2U << 20]) != find_mapping(&held[1U << 20])) return false;
               const int status = in_child([&] {
                 held[2U << 20] = 7;
                 held.back() = 7;
@@ -149,8 +149,8 @@ TEST(FreezeProgram, LittleMoreThanHugePagesIsNotCopied) {
               const char* const little = map_program(kHuge + kLittle);
               const std::string held(little, kHuge + kLittle);
               freeze_memory();
-              const std::uintptr_t end = mapping_of(little + kHuge);
-              return mapping_of(little) == reinterpret_cast<std::uintptr_t>(little) &&
+              const std::uintptr_t end = find_mapping(little + kHuge);
+              return find_mapping(little) == reinterpret_cast<std::uintptr_t>(little) &&
                      end == reinterpret_cast<std::uintptr_t>(little) + kHuge &&
                      held == std::string_view(little, held.size());
             }),
@@ -159,7 +159,7 @@ TEST(FreezeProgram, LittleMoreThanHugePagesIsNotCopied) {
               const char* const much = map_program(kHuge + kMuch);
               const std::string held(much, kHuge + kMuch);
               freeze_memory();
-              return mapping_of(much + kHuge) == reinterpret_cast<std::uintptr_t>(much) &&
+              return find_mapping(much + kHuge) == reinterpret_cast<std::uintptr_t>(much) &&
                      held == std::string_view(much, held.size());
             }),
             0);

@@ -81,30 +81,30 @@ TEST(Fuzz, RandomCallsOfJobsChangeNothingOutside) {
   }
   OwnSandbox own = own_sandbox();
   EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
-  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));
+  EXPECT_TRUE(eventually([&] { return find_children(own.launcher).size() == 1; }));
   const std::string before = state_of_host(guarded);
-  const auto zygotes = children_of(own.launcher);
-  const std::size_t groups = groups_of(own.launcher);
+  const auto zygotes = find_children(own.launcher);
+  const std::size_t groups = count_groups(own.launcher);
   const std::uint64_t deadline = now_boot_ms() + seconds * 1000;
   std::map<std::string, int> ends;
   for (std::uint64_t round = 0; now_boot_ms() < deadline; ++round) {
     RunSpec spec = spec_with(1500);
     spec.limits.exec = round % 2 == 0;
     const std::string line = "fuzz " + std::to_string(seed % 1000000000 + round) + " 150";
-    const Ran ran = run_attempts(*own.sandbox, spec, line);
-    const std::string status(to_string(ran.outcome.status));
-    ++ends[status == "violation" ? status : status + " " + ran.outcome.reason];
+    const RunResult result = run_attempts(*own.sandbox, spec, line);
+    const std::string status(to_string(result.outcome.status));
+    ++ends[status == "violation" ? status : status + " " + result.outcome.reason];
     const bool fits = status != "lost" && status != "unkillable" && status != "setup_error" && own.sandbox->alive();
-    EXPECT_TRUE(fits) << line << (spec.limits.exec ? " with exec: " : ": ") << ran.outcome.reason;
+    EXPECT_TRUE(fits) << line << (spec.limits.exec ? " with exec: " : ": ") << result.outcome.reason;
     if (!fits) break;
   }
   for (const auto& [status, count] : ends) std::cout << status << ' ' << count << std::endl;
   EXPECT_EQ(state_of_host(guarded), before);
-  EXPECT_EQ(children_of(own.launcher), zygotes);
+  EXPECT_EQ(find_children(own.launcher), zygotes);
   // Only idle sandboxes remain: each has an init, a job, and a group in each hierarchy.
-  EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher).size() <= zygotes.size() + 2 * own.prewarmed; }));
-  EXPECT_TRUE(eventually([&] { return groups_of(own.launcher) <= groups + 2 * own.prewarmed; }));
-  EXPECT_FALSE(gone(own.launcher));
+  EXPECT_TRUE(eventually([&] { return find_descendants(own.launcher).size() <= zygotes.size() + 2 * own.prewarmed; }));
+  EXPECT_TRUE(eventually([&] { return count_groups(own.launcher) <= groups + 2 * own.prewarmed; }));
+  EXPECT_FALSE(is_reaped(own.launcher));
   EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   fs::remove_all(guarded);
 }

@@ -48,14 +48,14 @@ TEST(Grants, FolderIsReadAndNotWritten) {
   ::chmod((folder / "data").c_str(), 0666);
   RunSpec spec = spec_with();
   spec.grants.fs_read = {folder.path()};
-  const Ran ran = run_attempts(shared_sandbox(), spec,
-                               "read " + (folder / "data") + "\nopen_create " + (folder / "new") + "\nopen_write " +
-                                   (folder / "data") + "\nlist /var\nopen_create /var/x");
-  EXPECT_EQ(ran.answer("read " + (folder / "data")), "hello") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("open_create " + (folder / "new")), "EROFS");
-  EXPECT_EQ(ran.answer("open_write " + (folder / "data")), "EROFS");
-  EXPECT_EQ(ran.answer("list /var"), "tmp");
-  EXPECT_EQ(ran.answer("open_create /var/x"), "EROFS");
+  const RunResult result = run_attempts(shared_sandbox(), spec,
+                                        "read " + (folder / "data") + "\nopen_create " + (folder / "new") +
+                                            "\nopen_write " + (folder / "data") + "\nlist /var\nopen_create /var/x");
+  EXPECT_EQ(result.answer("read " + (folder / "data")), "hello") << result.outcome.reason;
+  EXPECT_EQ(result.answer("open_create " + (folder / "new")), "EROFS");
+  EXPECT_EQ(result.answer("open_write " + (folder / "data")), "EROFS");
+  EXPECT_EQ(result.answer("list /var"), "tmp");
+  EXPECT_EQ(result.answer("open_create /var/x"), "EROFS");
 }
 
 TEST(Grants, OfOneRunAreNotTheNexts) {
@@ -68,9 +68,9 @@ TEST(Grants, OfOneRunAreNotTheNexts) {
   EXPECT_EQ(run_attempts(look).answer(look), "ENOENT");
 }
 
-std::vector<pid_t> openers_of(pid_t launcher) {
-  std::vector<pid_t> openers = children_of(launcher);
-  std::erase_if(openers, [](pid_t pid) { return name_of(pid) != "mycojobs-folder"; });
+std::vector<pid_t> find_openers(pid_t launcher) {
+  std::vector<pid_t> openers = find_children(launcher);
+  std::erase_if(openers, [](pid_t pid) { return read_process_name(pid) != "mycojobs-folder"; });
   return openers;
 }
 
@@ -85,17 +85,17 @@ TEST(Grants, OneProcessOpensFoldersForAllRuns) {
     spec.grants.fs_read = std::move(folders);
     return run_attempts(*own.sandbox, spec, "read " + (one / "data") + "\nread " + (two / "data"));
   };
-  const auto answers = [&](const Ran& ran) {
-    return ran.answer("read " + (one / "data")) + " " + ran.answer("read " + (two / "data"));
+  const auto answers = [&](const RunResult& result) {
+    return result.answer("read " + (one / "data")) + " " + result.answer("read " + (two / "data"));
   };
   EXPECT_EQ(answers(ran_with({one.path()})), "one ENOENT");
-  const auto openers = openers_of(own.launcher);
+  const auto openers = find_openers(own.launcher);
   ASSERT_EQ(openers.size(), 1U);
   EXPECT_EQ(to_string(ran_with({one.path(), "/srv/mycojobs-test/is/not/there"}).outcome.status), "setup_error");
   EXPECT_EQ(answers(ran_with({two.path()})), "ENOENT two");
-  EXPECT_EQ(openers_of(own.launcher), openers);
+  EXPECT_EQ(find_openers(own.launcher), openers);
   ::kill(openers[0], SIGKILL);
-  ASSERT_TRUE(eventually([&] { return openers_of(own.launcher).empty(); }));
+  ASSERT_TRUE(eventually([&] { return find_openers(own.launcher).empty(); }));
   EXPECT_EQ(answers(ran_with({one.path(), two.path()})), "one two");
 }
 
@@ -103,10 +103,10 @@ TEST(Grants, FolderIsWritten) {
   const GrantedFolder folder;
   RunSpec spec = spec_with();
   spec.grants.fs_write = {folder.path()};
-  const Ran ran = run_attempts(shared_sandbox(), spec,
-                               "write " + (folder / "result") + " done\nmknod " + (folder / "device") + " 0020666");
+  const RunResult result = run_attempts(
+      shared_sandbox(), spec, "write " + (folder / "result") + " done\nmknod " + (folder / "device") + " 0020666");
   EXPECT_EQ(content(folder / "result"), "done")
-      << ran.outcome.reason << ran.answer("write " + (folder / "result") + " done");
+      << result.outcome.reason << result.answer("write " + (folder / "result") + " done");
   EXPECT_FALSE(std::filesystem::exists(folder / "device"));
 }
 
@@ -143,9 +143,9 @@ TEST(Grants, ForbiddenPathsAreRejected) {
 TEST(Grants, CallIsAllowed) {
   RunSpec spec = spec_with();
   spec.grants.syscalls = {"keyctl", "inotify_init1"};
-  const Ran ran = run_attempts(shared_sandbox(), spec, "call inotify_init1\ncall keyctl");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_NE(ran.answer("call inotify_init1"), "EMFILE");
+  const RunResult result = run_attempts(shared_sandbox(), spec, "call inotify_init1\ncall keyctl");
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
+  EXPECT_NE(result.answer("call inotify_init1"), "EMFILE");
 }
 
 TEST(Grants, CallThatLeavesTheSandboxIsNeverAllowed) {
@@ -198,13 +198,13 @@ TEST(PrewarmedSandbox, ServesIndependentEqualRuns) {
   OwnSandbox own = own_sandbox();
   std::vector<std::string> pids;
   EXPECT_TRUE(eventually([&] {
-    const Ran ran =
+    const RunResult result =
         run_attempts(*own.sandbox, spec_with(), "getpid\nopen_create /tmp/mine\nlist /tmp\nlist /proc/self/fd");
-    EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-    EXPECT_TRUE(ran.answer("getpid").ends_with(" of 1")) << ran.answer("getpid");
-    EXPECT_EQ(ran.answer("list /tmp"), "mine");
-    EXPECT_EQ(ran.answer("list /proc/self/fd"), "0 1 2 3 4");
-    return has_step(ran.outcome, "prewarmed");
+    EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
+    EXPECT_TRUE(result.answer("getpid").ends_with(" of 1")) << result.answer("getpid");
+    EXPECT_EQ(result.answer("list /tmp"), "mine");
+    EXPECT_EQ(result.answer("list /proc/self/fd"), "0 1 2 3 4");
+    return has_step(result.outcome, "prewarmed");
   }));
 }
 
@@ -214,9 +214,9 @@ TEST(PrewarmedSandbox, DifferentRunIsSetUpSeparately) {
       eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
   RunSpec spec = spec_with();
   spec.limits.open_files = 40;
-  const Ran ran = run_attempts(*own.sandbox, spec, "descriptors");
-  EXPECT_FALSE(has_step(ran.outcome, "prewarmed"));
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason << ran.err;
+  const RunResult result = run_attempts(*own.sandbox, spec, "descriptors");
+  EXPECT_FALSE(has_step(result.outcome, "prewarmed"));
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason << result.err;
   // After many runs of the new kind, prewarmed sandboxes are of that kind.
   EXPECT_TRUE(eventually([&] { return has_step(run_attempts(*own.sandbox, spec, "getpid").outcome, "prewarmed"); }));
 }
@@ -241,17 +241,17 @@ TEST(PrewarmedSandbox, WallTimeCoversTheJobsOwnMeasurement) {
   CPU_SET(::sched_getcpu(), &one);
   ASSERT_EQ(::sched_setaffinity(own.launcher, sizeof one, &one), 0);
   const sched_param first{1};
-  for (const pid_t pid : descendants_of(own.launcher)) {
+  for (const pid_t pid : find_descendants(own.launcher)) {
     ::sched_setaffinity(pid, sizeof one, &one);
     if (::sched_setscheduler(pid, SCHED_FIFO, &first) != 0 && errno == EPERM) GTEST_SKIP() << "needs CAP_SYS_NICE";
   }
   int prewarmed = 0;
   for (int i = 0; i < 20; ++i) {
-    const Ran ran = run_attempts(*own.sandbox, spec_with(), "busy_for 20");
-    prewarmed += has_step(ran.outcome, "prewarmed") ? 1 : 0;
-    const unsigned long measured = std::strtoul(ran.answer("busy_for 20").c_str(), nullptr, 10);
-    EXPECT_GE(measured, 20'000U) << ran.outcome.reason;
-    EXPECT_GE(ran.outcome.usage.wall_us, measured);
+    const RunResult result = run_attempts(*own.sandbox, spec_with(), "busy_for 20");
+    prewarmed += has_step(result.outcome, "prewarmed") ? 1 : 0;
+    const unsigned long measured = std::strtoul(result.answer("busy_for 20").c_str(), nullptr, 10);
+    EXPECT_GE(measured, 20'000U) << result.outcome.reason;
+    EXPECT_GE(result.outcome.usage.wall_us, measured);
   }
   EXPECT_GT(prewarmed, 0) << "else this says nothing";
 }
@@ -273,10 +273,10 @@ TEST(PrewarmedSandbox, DeathOfOneAffectsNoOther) {
   ASSERT_TRUE(
       eventually([&] { return has_step(run_attempts(*own.sandbox, spec_with(), "getpid").outcome, "prewarmed"); }));
   for (int i = 0; i < 20; ++i) {
-    for (const pid_t zygote : children_of(own.launcher)) {
-      for (const pid_t init : children_of(zygote)) {
+    for (const pid_t zygote : find_children(own.launcher)) {
+      for (const pid_t init : find_children(zygote)) {
         ::kill(init, SIGKILL);
-        EXPECT_TRUE(eventually([init] { return gone(init); }));
+        EXPECT_TRUE(eventually([init] { return is_reaped(init); }));
       }
     }
     EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok") << i;

@@ -21,14 +21,14 @@ RunSpec with_folder(const std::string& path) {
 
 void expect_that_others_go_on(Sandbox& sandbox) {
   EXPECT_EQ(to_string(run_attempts(sandbox, spec_with(), "getpid").outcome.status), "ok");
-  const Ran slow = run_attempts(sandbox, spec_with(300), "sleep 60000");
+  const RunResult slow = run_attempts(sandbox, spec_with(300), "sleep 60000");
   EXPECT_EQ(to_string(slow.outcome.status), "timeout_wall") << slow.outcome.reason;
   const std::string other = "/var/tmp/mycojobs-other-" + std::to_string(::getpid());
   std::filesystem::create_directories(other);
-  const Ran granted = run_attempts(sandbox, with_folder(other), "getpid");
+  const RunResult granted = run_attempts(sandbox, with_folder(other), "getpid");
   EXPECT_EQ(to_string(granted.outcome.status), "ok") << granted.outcome.reason;
   std::filesystem::remove(other);
-  Started killed = start_attempts(sandbox, spec_with(), "sleep 60000");
+  StartedRun killed = start_attempts(sandbox, spec_with(), "sleep 60000");
   sandbox.kill(killed.spec.run, KillReason::cancelled, 0);
   EXPECT_EQ(to_string(wait_for(sandbox, killed).outcome.status), "cancelled");
 }
@@ -43,9 +43,9 @@ class Hanging : public ::testing::Test {
 TEST_F(Hanging, GrantedFolderDelaysOnlyItsUsers) {
   HangingFolder folder;
   OwnSandbox own = own_sandbox();
-  Started first = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
-  Started cancelled = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
-  ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; }));
+  StartedRun first = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
+  StartedRun cancelled = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
+  ASSERT_TRUE(eventually([&] { return folder.waiting_count() > 0; }));
   expect_that_others_go_on(*own.sandbox);
   own.sandbox->kill(cancelled.spec.run, KillReason::cancelled, 0);
   EXPECT_EQ(to_string(wait_for(*own.sandbox, cancelled).outcome.status), "cancelled");
@@ -55,11 +55,11 @@ TEST_F(Hanging, GrantedFolderDelaysOnlyItsUsers) {
   EXPECT_THAT(given_up.reason, HasSubstr("the granted " + folder.path() + " has not answered for 10 s"));
   // A run that arrives while the folder is known to hang sends no second request, and receives the result when the hang
   // ends.
-  const int asked = folder.waiting();
-  Started next = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
+  const int blocked_count = folder.waiting_count();
+  StartedRun next = start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
   expect_that_others_go_on(*own.sandbox);
-  EXPECT_EQ(folder.waiting(), asked);
-  folder.go_on();
+  EXPECT_EQ(folder.waiting_count(), blocked_count);
+  folder.disconnect();
   EXPECT_EQ(to_string(wait_for(*own.sandbox, next).outcome.status), "setup_error") << "it has gone for good";
 }
 
@@ -69,12 +69,12 @@ TEST_F(Hanging, WaitForAllJobsDoesNotWaitForTheDisk) {
   HangingFolder folder;
   OwnSandbox own = own_sandbox();
   start_attempts(*own.sandbox, with_folder(folder.path()), "getpid");
-  Started runs = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun runs = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(runs, "up");
-  ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; }));
+  ASSERT_TRUE(eventually([&] { return folder.waiting_count() > 0; }));
   ::kill(own.launcher, SIGKILL);
   EXPECT_EQ(to_string(wait_for(*own.sandbox, runs).outcome.status), "lost") << "and the other one with it";
-  EXPECT_TRUE(eventually([&] { return gone(own.guardian); }));
+  EXPECT_TRUE(eventually([&] { return is_reaped(own.guardian); }));
 }
 
 TEST_F(Hanging, FolderOfAScriptHostDelaysOnlyItsContext) {
@@ -87,12 +87,12 @@ TEST_F(Hanging, FolderOfAScriptHostDelaysOnlyItsContext) {
   OwnSandbox own = own_sandbox(config);
   RunSpec spec = spec_with();
   spec.context = 1;
-  Started first = start_attempts(*own.sandbox, spec, "getpid");
-  ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; }));
+  StartedRun first = start_attempts(*own.sandbox, spec, "getpid");
+  ASSERT_TRUE(eventually([&] { return folder.waiting_count() > 0; }));
   RunSpec other = spec_with();
   other.context = 2;
   EXPECT_EQ(to_string(run_attempts(*own.sandbox, other, "getpid").outcome.status), "ok");
-  folder.go_on();
+  folder.disconnect();
   const Outcome outcome = wait_for(*own.sandbox, first).outcome;
   EXPECT_EQ(to_string(outcome.status), "setup_error");
   EXPECT_THAT(outcome.reason, HasSubstr(folder.path()));

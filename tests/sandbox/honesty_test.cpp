@@ -28,7 +28,7 @@ std::string start_here(const SandboxConfig& config) {
   return sandbox ? "started" : sandbox.error().message;
 }
 
-struct Missing {
+struct MissingLayer {
   const char* row;
   std::vector<Fault> faults;
   const char* step;    // the error names this step
@@ -38,7 +38,7 @@ struct Missing {
 // SH3, SH4
 TEST(Honesty, MissingLayerPreventsTheStartWithItsRemedy) {
   constexpr std::uint64_t kUserNamespace = CLONE_NEWUSER;
-  const std::vector<Missing> rows = {
+  const std::vector<MissingLayer> rows = {
       {"SH3 no Landlock", {{"landlock_create_ruleset", -ENOSYS}}, "landlock", "andlock"},
       {"SH3 Landlock not at boot", {{"landlock_create_ruleset", -EOPNOTSUPP}}, "landlock", "andlock"},
       {"SH3 ruleset refused", {{"landlock_create_ruleset", -EPERM, 2, 0xff, 0}}, "landlock", ""},
@@ -95,8 +95,8 @@ TEST(Honesty, DenialsOfJobsAreNotWrittenToTheAuditLog) {
     RunSpec spec = spec_with();
     spec.grants.network = Network::allow_list;  // the proxy is confined, too
     spec.grants.net_allow = {"127.0.0.1:9"};
-    const Ran ran = run_attempts(**sandbox, spec, "getpid");
-    return std::string(to_string(ran.outcome.status)) + ran.outcome.reason;
+    const RunResult run_result = run_attempts(**sandbox, spec, "getpid");
+    return std::string(to_string(run_result.outcome.status)) + run_result.outcome.reason;
   };
   constexpr std::uint64_t kOfThisProgram = 1, kOfDomainsBelow = 4;
   if (sandbox::landlock_abi() >= 7) {
@@ -131,9 +131,9 @@ TEST(Honesty, NonWorkingLayerIsFoundByATrial) {
 std::string rows_here(SandboxConfig config) {
   auto sandbox = start_sandbox(config);
   if (!sandbox) return sandbox.error().message;
-  const Ran ran = run_attempts(**sandbox, spec_with(), "getpid");
+  const RunResult run_result = run_attempts(**sandbox, spec_with(), "getpid");
   std::string output = "none";
-  for (const auto& layer : ran.outcome.layers) {
+  for (const auto& layer : run_result.outcome.layers) {
     if (layer.rfind("landlock:", 0) == 0) output = layer;
   }
   for (const auto* rows :
@@ -172,15 +172,15 @@ TEST(Honesty, UnwritableCgroupsAreNamedUnlessOptional) {
   EXPECT_NE(output.find("Delegate"), std::string::npos) << output;
   SandboxConfig lenient = strict;
   lenient.allow_missing = {"cgroup:memory", "cgroup:pids"};
-  const std::string ran = on_kernel_with(read_only, [&]() -> std::string {
+  const std::string run_result = on_kernel_with(read_only, [&]() -> std::string {
     auto sandbox = start_sandbox(lenient);
     if (!sandbox) return sandbox.error().message;
-    const Ran plain = run_attempts(**sandbox, spec_with(), "touch 512");
+    const RunResult plain = run_attempts(**sandbox, spec_with(), "touch 512");
     std::string layers;
     for (const auto& layer : plain.outcome.layers) layers += layer.rfind("cgroup:", 0) == 0 ? layer + " " : "";
     return layers + plain.answer("touch 512");
   });
-  EXPECT_EQ(ran, "ENOMEM") << "the level is told, and an rlimit stands in";
+  EXPECT_EQ(run_result, "ENOMEM") << "the level is told, and an rlimit stands in";
 }
 
 // SH3: the group is created, but its limit cannot be set.
@@ -245,9 +245,9 @@ TEST(Honesty, PrivateConfigurationIsHiddenFromJobs) {
     write("/etc/services", "secret\n", 0600);
     auto sandbox = start_sandbox(test_config());
     if (!sandbox) return sandbox.error().message;
-    const Ran ran = run_attempts(**sandbox, spec_with(), lines);
-    std::string all(to_string(ran.outcome.status));
-    for (const auto& [line, answer] : ran.answers) all += "\n" + line + ": " + answer;
+    const RunResult run_result = run_attempts(**sandbox, spec_with(), lines);
+    std::string all(to_string(run_result.outcome.status));
+    for (const auto& [line, answer] : run_result.answers) all += "\n" + line + ": " + answer;
     return all;
   });
   EXPECT_EQ(output.rfind("ok", 0), 0U) << output;

@@ -56,8 +56,8 @@ class Hostile : public ::testing::TestWithParam<Fight> {};
 TEST_P(Hostile, EndsAsExpectedAndTheNextJobRuns) {
   RunSpec spec = spec_with(1500);
   spec.limits.exec = GetParam().exec;
-  const Ran ran = run_attempts(shared_sandbox(), spec, GetParam().lines);
-  EXPECT_EQ(to_string(ran.outcome.status), GetParam().status) << ran.outcome.reason;
+  const RunResult result = run_attempts(shared_sandbox(), spec, GetParam().lines);
+  EXPECT_EQ(to_string(result.outcome.status), GetParam().status) << result.outcome.reason;
   expect_serves(shared_sandbox());
 }
 
@@ -91,19 +91,19 @@ TEST(HostileJobs, SeventeenthLandlockLayerIsRejected) {
 
 // SZ33: the job chooses the name, and the reason is read on a terminal.
 TEST(HostileJobs, JobNameCannotChangeTheReason) {
-  const Ran ran = run_attempts("violation_under_name");
-  ASSERT_TRUE(ran.outcome.violation);
-  EXPECT_EQ(ran.outcome.violation->comm, "?[2J");
-  for (char c : ran.outcome.reason) EXPECT_GE(c, ' ') << ran.outcome.reason;
+  const RunResult result = run_attempts("violation_under_name");
+  ASSERT_TRUE(result.outcome.violation);
+  EXPECT_EQ(result.outcome.violation->comm, "?[2J");
+  for (char c : result.outcome.reason) EXPECT_GE(c, ' ') << result.outcome.reason;
 }
 
 // SP10
 TEST(HostileJobs, StormOfSignalsEndsAtTheDeadline) {
   RunSpec spec = exec_spec(3000);
   spec.limits.pids = 512;
-  const Ran ran = run_attempts(shared_sandbox(), spec, "signal_storm 500");
-  EXPECT_EQ(to_string(ran.outcome.status), "timeout_wall") << ran.outcome.reason;
-  EXPECT_EQ(ran.out, "storm");
+  const RunResult result = run_attempts(shared_sandbox(), spec, "signal_storm 500");
+  EXPECT_EQ(to_string(result.outcome.status), "timeout_wall") << result.outcome.reason;
+  EXPECT_EQ(result.out, "storm");
   expect_serves(shared_sandbox());
 }
 
@@ -114,22 +114,22 @@ TEST(HostileJobs, FiveHundredZombiesAreReaped) {
   OwnSandbox own = own_sandbox(config);
   RunSpec spec = exec_spec();
   spec.limits.pids = 600;
-  const Ran ran = run_attempts(*own.sandbox, spec, "zombies 500\norphans 300\ndaemonize");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  for (const auto& [line, answer] : ran.answers) EXPECT_EQ(answer, "ok") << line;
-  for (pid_t zygote : children_of(own.launcher)) {
-    EXPECT_TRUE(eventually([&] { return children_of(zygote).empty(); }));
+  const RunResult result = run_attempts(*own.sandbox, spec, "zombies 500\norphans 300\ndaemonize");
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
+  for (const auto& [line, answer] : result.answers) EXPECT_EQ(answer, "ok") << line;
+  for (pid_t zygote : find_children(own.launcher)) {
+    EXPECT_TRUE(eventually([&] { return find_children(zygote).empty(); }));
   }
 }
 
 // SP6, SZ40: reading to the end of a job's output must not block on processes that the job left behind.
 TEST(HostileJobs, OutputEndsWithTheRun) {
   OwnSandbox own = own_sandbox();
-  Started started = start_attempts(*own.sandbox, exec_spec(), "daemonize\ndaemonize\nprint up\nexit 0");
+  StartedRun started = start_attempts(*own.sandbox, exec_spec(), "daemonize\ndaemonize\nprint up\nexit 0");
   wait_for_output(started, "up");
   const int out = ::dup(started.pipes.out);
-  const Ran ran = wait_for(*own.sandbox, started);
-  EXPECT_EQ(ran.outcome.stragglers, 2U) << ran.outcome.reason;
+  const RunResult result = wait_for(*own.sandbox, started);
+  EXPECT_EQ(result.outcome.stragglers, 2U) << result.outcome.reason;
   pollfd source{out, POLLIN, 0};
   EXPECT_EQ(::poll(&source, 1, 20000), 1);
   char byte = 0;
@@ -140,17 +140,17 @@ TEST(HostileJobs, OutputEndsWithTheRun) {
 // SP2: tries every pid that exists outside.
 TEST(HostileJobs, HostProcessesAreNotReachedByPid) {
   OwnSandbox own = own_sandbox();
-  Started other = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun other = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(other, "up");
-  std::vector<pid_t> pids = descendants_of(own.launcher);
+  std::vector<pid_t> pids = find_descendants(own.launcher);
   EXPECT_GE(pids.size(), 3U);
   pids.insert(pids.end(), {own.guardian, own.launcher, ::getpid(), ::getppid()});
   std::string lines;
   for (pid_t pid : pids) {
     if (pid > 2) lines += "kill " + std::to_string(pid) + " 9\n";
   }
-  const Ran ran = run_attempts(*own.sandbox, spec_with(), lines);
-  for (const auto& [line, answer] : ran.answers) EXPECT_EQ(answer, "ESRCH") << line;
+  const RunResult result = run_attempts(*own.sandbox, spec_with(), lines);
+  for (const auto& [line, answer] : result.answers) EXPECT_EQ(answer, "ESRCH") << line;
   own.sandbox->kill(other.spec.run, KillReason::cancelled, 0);
   EXPECT_EQ(to_string(wait_for(*own.sandbox, other).outcome.status), "cancelled");
 }
@@ -158,7 +158,7 @@ TEST(HostileJobs, HostProcessesAreNotReachedByPid) {
 // SP12
 TEST(HostileJobs, EndOfTheStartingThreadEndsNoJob) {
   OwnSandbox own;
-  Started started;
+  StartedRun started;
   std::thread([&] {
     own = own_sandbox();
     started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 200\nexit 7");
@@ -171,8 +171,8 @@ TEST(HostileJobs, EndOfTheStartingThreadEndsNoJob) {
 TEST(HostileJobs, DescriptorsSentUpTheChannelAreDropped) {
   run_attempts("getpid");
   const std::size_t before = open_descriptors_here();
-  const Ran ran = run_attempts("rights_to_channel 200\nexit 0");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok");
+  const RunResult result = run_attempts("rights_to_channel 200\nexit 0");
+  EXPECT_EQ(to_string(result.outcome.status), "ok");
   EXPECT_EQ(open_descriptors_here(), before);
 }
 
@@ -181,8 +181,8 @@ TEST(HostileJobs, DescriptorsSentUpTheChannelAreDropped) {
 TEST(HostileJobs, NoSocketOfAJobLeadsToATrustedProcess) {
   RunSpec spec = spec_with();
   spec.grants.network = Network::loopback;
-  const Ran ran = run_attempts(shared_sandbox(), spec, "rights_to_every 64");
-  EXPECT_EQ(ran.answer("rights_to_every 64"), "none") << ran.outcome.reason;
+  const RunResult result = run_attempts(shared_sandbox(), spec, "rights_to_every 64");
+  EXPECT_EQ(result.answer("rights_to_every 64"), "none") << result.outcome.reason;
   spec.run = next_run();
   spec.grants.syscalls = {"sendmsg"};
   spec.warm.runs = 2;
@@ -201,7 +201,7 @@ TEST(HostileJobs, EndlessOutputIsEndedAndNotStored) {
   OwnSandbox own = own_sandbox();
   expect_serves(*own.sandbox);
   const std::size_t before = resident_kib(own.launcher);
-  Started started = start_attempts(*own.sandbox, spec_with(), "print_forever");
+  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print_forever");
   char part[65536];
   for (std::size_t seen = 0; seen < (64U << 20);) {
     pollfd source{started.pipes.out, POLLIN, 0};
@@ -217,10 +217,10 @@ TEST(HostileJobs, EndlessOutputIsEndedAndNotStored) {
 
 // SQ13
 TEST(HostileJobs, LargeOutputOnBothStreamsIsComplete) {
-  const Ran ran = run_attempts("print_mib 5");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.out.size(), 5U << 20);
-  EXPECT_EQ(ran.err.size(), 5U << 20);
+  const RunResult result = run_attempts("print_mib 5");
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
+  EXPECT_EQ(result.out.size(), 5U << 20);
+  EXPECT_EQ(result.err.size(), 5U << 20);
 }
 
 // SF17, SZ28: a job cannot change the programs of the sandbox.

@@ -95,7 +95,7 @@ TEST_F(Ids, ExhaustionIsReportedWithItsRemedy) {
   EXPECT_NE(none.error().message.find("sandbox.uid_range"), std::string::npos) << none.error().message;
 }
 
-IdSpan ids_of(const OwnSandbox& own) {
+IdSpan read_id_span(const OwnSandbox& own) {
   const std::string map =
       run_attempts(*own.sandbox, spec_with(), "read /proc/self/uid_map").answer("read /proc/self/uid_map");
   unsigned long long inside = 1, base = 0, count = 0;
@@ -107,17 +107,17 @@ IdSpan ids_of(const OwnSandbox& own) {
 TEST(Identity, TwoLaunchersOfAHostHaveNoIdInCommon) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id, and gives it to all";
   const OwnSandbox one = own_sandbox(), two = own_sandbox();
-  const IdSpan first = ids_of(one), second = ids_of(two);
+  const IdSpan first = read_id_span(one), second = read_id_span(two);
   EXPECT_FALSE(first.overlaps(second)) << first.base << ", " << second.base;
 }
 
 // Returns the nice values of launcher and init relative to the agent, followed by the nice value of the job.
 std::string ranks_of_a_run() {
   const OwnSandbox own = own_sandbox();
-  Started started = start_attempts(*own.sandbox, spec_with(), "inherited\nprint up\nsleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec_with(), "inherited\nprint up\nsleep 60000");
   wait_for_output(started, "up");
   std::string ranks;
-  const pid_t zygote = children_of(own.launcher).at(0), init = children_of(zygote).at(0);
+  const pid_t zygote = find_children(own.launcher).at(0), init = find_children(zygote).at(0);
   const int agent = ::getpriority(PRIO_PROCESS, 0);
   for (const pid_t pid : {own.launcher, init})
     ranks += std::to_string(::getpriority(PRIO_PROCESS, static_cast<id_t>(pid)) - agent) + " ";

@@ -37,12 +37,12 @@ TEST(Launcher, TwoHundredJobsLeaveNothing) {
   run_attempts(*own.sandbox, spec_with(), "getpid");
   EXPECT_TRUE(
       // the zygote that serves; the zygote of the canary has ended
-      eventually([&] { return children_of(own.launcher).size() == 1; }));
+      eventually([&] { return find_children(own.launcher).size() == 1; }));
   const auto mounts = host_mounts();
   const std::size_t ours = open_descriptors(::getpid());
   const std::size_t theirs = open_descriptors(own.launcher);
-  const std::size_t processes = descendants_of(own.launcher).size();
-  const std::size_t groups = groups_of(own.launcher);
+  const std::size_t processes = find_descendants(own.launcher).size();
+  const std::size_t groups = count_groups(own.launcher);
   for (int i = 0; i < 200; ++i) {
     RunSpec spec = spec_with(i % 20 == 3 ? 5 : 20000);
     spec.limits.exec = i % 2 == 0;
@@ -51,27 +51,27 @@ TEST(Launcher, TwoHundredJobsLeaveNothing) {
   EXPECT_EQ(host_mounts(), mounts);
   EXPECT_EQ(open_descriptors(::getpid()), ours);
   EXPECT_TRUE(eventually([&] { return open_descriptors(own.launcher) <= theirs; }));
-  EXPECT_TRUE(eventually([&] { return descendants_of(own.launcher).size() == processes; }));
-  EXPECT_TRUE(eventually([&] { return groups_of(own.launcher) == groups; })) << groups_of(own.launcher);
+  EXPECT_TRUE(eventually([&] { return find_descendants(own.launcher).size() == processes; }));
+  EXPECT_TRUE(eventually([&] { return count_groups(own.launcher) == groups; })) << count_groups(own.launcher);
   own.sandbox.reset();
-  EXPECT_TRUE(gone(own.launcher));
-  EXPECT_EQ(groups_of(own.launcher), 0U);
+  EXPECT_TRUE(is_reaped(own.launcher));
+  EXPECT_EQ(count_groups(own.launcher), 0U);
 }
 
 TEST(Launcher, KilledLauncherLosesItsRunsAndIsRestarted) {
   OwnSandbox own = own_sandbox();
-  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const auto family = descendants_of(own.launcher);
+  const auto family = find_descendants(own.launcher);
   EXPECT_GE(family.size(), 3U);  // zygote, init, job
   ::kill(own.launcher, SIGKILL);
   EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
   EXPECT_FALSE(own.sandbox->alive());
   EXPECT_FALSE(own.sandbox->launch(spec_with()));
-  for (pid_t pid : family) EXPECT_TRUE(gone(pid)) << pid << " is there, and its run may begin elsewhere";
+  for (pid_t pid : family) EXPECT_TRUE(is_reaped(pid)) << pid << " is there, and its run may begin elsewhere";
   ASSERT_TRUE(own.sandbox->restart());
   EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
-  EXPECT_EQ(groups_of(own.launcher), 0U) << "what the dead one left is removed at the next start";  // SX11
+  EXPECT_EQ(count_groups(own.launcher), 0U) << "what the dead one left is removed at the next start";  // SX11
 }
 
 // Regression test: the timer for unkillable runs kept firing after their processes had ended, so the loop of the agent
@@ -80,7 +80,7 @@ TEST(Launcher, KilledLauncherCausesNoWakeUps) {
   SandboxConfig config = test_config();
   config.unkillable_ms = 1000;
   OwnSandbox own = own_sandbox(config);
-  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
   ::kill(own.launcher, SIGKILL);
   EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
@@ -98,9 +98,9 @@ TEST(Launcher, EndsWithTheAgent) {
   const pid_t agent = ::fork();
   if (agent == 0) {
     OwnSandbox own = own_sandbox();
-    Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+    StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
     wait_for_output(started, "up");
-    std::vector<pid_t> family = descendants_of(own.launcher);
+    std::vector<pid_t> family = find_descendants(own.launcher);
     family.push_back(own.guardian);
     family.push_back(own.launcher);
     (void)!::write(report[1], family.data(), family.size() * sizeof(pid_t));
@@ -113,18 +113,19 @@ TEST(Launcher, EndsWithTheAgent) {
   ::kill(agent, SIGKILL);
   ::waitpid(agent, nullptr, 0);
   for (std::size_t i = 0; i < static_cast<std::size_t>(size) / sizeof(pid_t); ++i) {
-    EXPECT_TRUE(eventually([&] { return gone(family[i]); })) << family[i];
+    EXPECT_TRUE(eventually([&] { return is_reaped(family[i]); })) << family[i];
   }
-  EXPECT_TRUE(eventually([&] { return groups_of(family[static_cast<std::size_t>(size) / sizeof(pid_t) - 1]) == 0; }));
+  EXPECT_TRUE(
+      eventually([&] { return count_groups(family[static_cast<std::size_t>(size) / sizeof(pid_t) - 1]) == 0; }));
   ::close(report[0]);
   ::close(report[1]);
 }
 
 TEST(Launcher, KilledZygoteLosesItsRunsAndIsReplaced) {
   OwnSandbox own = own_sandbox();
-  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  for (pid_t zygote : children_of(own.launcher)) ::kill(zygote, SIGKILL);
+  for (pid_t zygote : find_children(own.launcher)) ::kill(zygote, SIGKILL);
   EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
   EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
 }
@@ -135,13 +136,13 @@ TEST(Launcher, FenceHoldsWhileTheLauncherIsStopped) {
   OwnSandbox own = own_sandbox(config);
   RunSpec spec = spec_with();
   spec.fence_boot_ms = now_boot_ms() + 500;
-  Started started = start_attempts(*own.sandbox, spec, "ignore_signals\nprint up\nsleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec, "ignore_signals\nprint up\nsleep 60000");
   wait_for_output(started, "up");
   ::kill(own.launcher, SIGSTOP);
-  const auto zygotes = children_of(own.launcher);
+  const auto zygotes = find_children(own.launcher);
   EXPECT_TRUE(eventually([&] {
     for (pid_t zygote : zygotes) {
-      if (!children_of(zygote).empty()) return false;
+      if (!find_children(zygote).empty()) return false;
     }
     return true;
   })) << "init has not ended its namespace";
@@ -154,13 +155,13 @@ TEST(Launcher, ZygotesAreReplacedWithoutAPause) {
   config.zygote_runs = 5;
   OwnSandbox own = own_sandbox(config);
   run_attempts(*own.sandbox, spec_with(), "getpid");
-  const auto first = children_of(own.launcher);
+  const auto first = find_children(own.launcher);
   for (int i = 0; i < 30; ++i) {
-    const Ran ran = run_attempts(*own.sandbox, spec_with(), "getpid");
-    EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
+    const RunResult result = run_attempts(*own.sandbox, spec_with(), "getpid");
+    EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
   }
-  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));
-  EXPECT_NE(children_of(own.launcher), first);
+  EXPECT_TRUE(eventually([&] { return find_children(own.launcher).size() == 1; }));
+  EXPECT_NE(find_children(own.launcher), first);
 }
 
 TEST(Launcher, ContextsHaveZygotesOfTheirOwn) {
@@ -170,14 +171,14 @@ TEST(Launcher, ContextsHaveZygotesOfTheirOwn) {
     spec.context = context;
     EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec, "getpid").outcome.status), "ok");
   }
-  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 3; }));
+  EXPECT_TRUE(eventually([&] { return find_children(own.launcher).size() == 3; }));
 }
 
 TEST(Launcher, WaitingRunCanBeCancelled) {
   OwnSandbox own = own_sandbox();
   RunSpec spec = spec_with();
   spec.context = 9;  // the zygote of this context is not started yet
-  Started started = start_attempts(*own.sandbox, spec, "sleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec, "sleep 60000");
   own.sandbox->kill(spec.run, KillReason::cancelled, 0);
   EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "cancelled");
 }
@@ -199,11 +200,11 @@ TEST(Launcher, HostsThatViolateTheirContractAreRejected) {
     if (name == "attempt") continue;
     RunSpec spec = spec_with();
     spec.host = name;
-    const Ran ran = run_attempts(*own.sandbox, spec, "getpid");
-    EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << name << ": " << ran.outcome.reason;
-    if (name != "lie" || !ran.outcome.setup_error) continue;
-    EXPECT_EQ(ran.outcome.setup_error->step, "zygote_warm_up") << "it is refused for its answer";
-    EXPECT_EQ(ran.outcome.setup_error->error, EPROTO);
+    const RunResult result = run_attempts(*own.sandbox, spec, "getpid");
+    EXPECT_EQ(to_string(result.outcome.status), "setup_error") << name << ": " << result.outcome.reason;
+    if (name != "lie" || !result.outcome.setup_error) continue;
+    EXPECT_EQ(result.outcome.setup_error->step, "zygote_warm_up") << "it is refused for its answer";
+    EXPECT_EQ(result.outcome.setup_error->error, EPROTO);
   }
   EXPECT_EQ(to_string(run_attempts(*own.sandbox, spec_with(), "getpid").outcome.status), "ok");
   std::filesystem::remove_all(folder);
@@ -271,7 +272,7 @@ TEST(Launcher, NoZygoteSurvivesLauncherAndGuard) {
     SandboxConfig config = test_config();
     config.alive_fd = write_end.get();
     // otherwise the parent-death signal of the kernel would hide most surviving processes
-    config.leave_out = {"zygote_parent"};
+    config.disabled_steps = {"zygote_parent"};
     std::thread starting([&config] { (void)start_sandbox(config); });
     ::usleep(static_cast<useconds_t>(random() % 12000));
     std::vector<pid_t> family = descendants(::getpid());  // guard, launcher, zygote, and so on
@@ -323,10 +324,10 @@ TEST(Launcher, ProbeReportsEveryLayer) {
 TEST(Launcher, GroupsOfALateDeadLauncherAreRemoved) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   const OwnSandbox old = own_sandbox(), next = own_sandbox();
-  ASSERT_GT(groups_of(old.launcher), 0U);
+  ASSERT_GT(count_groups(old.launcher), 0U);
   ::kill(old.guardian, SIGKILL);
-  EXPECT_TRUE(eventually([&] { return groups_of(old.launcher) == 0; }));
-  EXPECT_GT(groups_of(next.launcher), 0U);
+  EXPECT_TRUE(eventually([&] { return count_groups(old.launcher) == 0; }));
+  EXPECT_GT(count_groups(next.launcher), 0U);
 }
 
 }  // namespace

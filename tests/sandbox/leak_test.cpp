@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::size_t entries_of(const std::string& folder) {
+std::size_t count_entries(const std::string& folder) {
   std::error_code error;
   std::size_t count = 0;
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) ++count;
@@ -46,21 +46,21 @@ std::ostream& operator<<(std::ostream& out, const Left& left) {
 Left look(const OwnSandbox& own) {
   Left left;
   std::set<std::string> namespaces;
-  auto all = descendants_of(own.launcher);
+  auto all = find_descendants(own.launcher);
   all.push_back(own.launcher);
   for (const pid_t pid : all) {
     const std::string folder = "/proc/" + std::to_string(pid);
-    left.descriptors += entries_of(folder + "/fd");
+    left.descriptors += count_entries(folder + "/fd");
     std::error_code error;
     for (const char* kind : {"mnt", "net", "pid", "ipc", "uts", "user", "cgroup"}) {
       namespaces.insert(fs::read_symlink(folder + "/ns/" + kind, error).string());
     }
   }
   left.processes = all.size();
-  left.groups = groups_of(own.launcher);
+  left.groups = count_groups(own.launcher);
   left.namespaces = namespaces.size();
   left.mounts = host_mounts().size();
-  left.own_descriptors = entries_of("/proc/self/fd");
+  left.own_descriptors = count_entries("/proc/self/fd");
   return left;
 }
 
@@ -79,7 +79,7 @@ Left settled(const OwnSandbox& own) {
 }
 
 // Starts a run. The kinds of runs take different paths through the launcher.
-Started start_one(Sandbox& sandbox, std::size_t i) {
+StartedRun start_one(Sandbox& sandbox, std::size_t i) {
   RunSpec spec = spec_with();
   std::string lines = "getpid";
   switch (i % 50) {
@@ -119,10 +119,10 @@ Started start_one(Sandbox& sandbox, std::size_t i) {
 std::size_t lost = 0;
 
 void run_many(Sandbox& sandbox, std::size_t count) {
-  std::map<std::uint64_t, Started> under_way;
+  std::map<std::uint64_t, StartedRun> under_way;
   for (std::size_t i = 0; i < count || !under_way.empty();) {
     if (i < count && under_way.size() < 4) {
-      Started started = start_one(sandbox, i++);
+      StartedRun started = start_one(sandbox, i++);
       under_way.emplace(started.spec.run, std::move(started));
       continue;
     }
@@ -148,19 +148,19 @@ TEST(Leaks, TwentyThousandRunsLeaveNothing) {
   OwnSandbox own = own_sandbox(config);
   run_many(*own.sandbox, 400);
   const auto rests = [&own](std::size_t processes) {
-    return eventually([&] { return descendants_of(own.launcher).size() == processes; });
+    return eventually([&] { return find_descendants(own.launcher).size() == processes; });
   };
   // The zygote, the process that opens granted folders, and one idle sandbox with an init and a job.
   constexpr std::size_t kResting = 1 + 1 + 2;
   ASSERT_TRUE(rests(kResting)) << look(own);
   const Left before = settled(own);
   const std::size_t kib = resident_kib(own.launcher);
-  const std::size_t files = entries_of("/tmp");
+  const std::size_t files = count_entries("/tmp");
   run_many(*own.sandbox, runs);
   EXPECT_TRUE(rests(kResting));
   EXPECT_TRUE(eventually([&] { return look(own) == before; })) << look(own) << "\nbefore: " << before;
   EXPECT_LE(resident_kib(own.launcher), kib + 2048);
-  EXPECT_LE(entries_of("/tmp"), files + 200) << "other tests use it too";
+  EXPECT_LE(count_entries("/tmp"), files + 200) << "other tests use it too";
   EXPECT_LE(lost, 2U) << "of " << runs << ": rare, on a busy machine, and not explained yet";
   std::cout << runs << " runs, lost " << lost << "; launcher " << kib << " KiB before, " << resident_kib(own.launcher)
             << " after; " << look(own) << std::endl;

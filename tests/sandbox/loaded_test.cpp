@@ -54,52 +54,52 @@ class Extra {
   std::string folder_;
 };
 
-std::string status_of(Sandbox& sandbox) {
-  const Ran ran = run_attempts(sandbox, spec_with(), "getpid");
-  return std::string(to_string(ran.outcome.status)) +
-         (ran.outcome.setup_error ? ": " + ran.outcome.setup_error->remedy : "");
+std::string read_status(Sandbox& sandbox) {
+  const RunResult result = run_attempts(sandbox, spec_with(), "getpid");
+  return std::string(to_string(result.outcome.status)) +
+         (result.outcome.setup_error ? ": " + result.outcome.setup_error->remedy : "");
 }
 
 // Returns the children of the launcher without the process that opens granted folders.
-std::vector<pid_t> zygotes_of(pid_t launcher) {
-  std::vector<pid_t> children = children_of(launcher);
-  std::erase_if(children, [](pid_t pid) { return name_of(pid) == "mycojobs-folder"; });
+std::vector<pid_t> find_zygotes(pid_t launcher) {
+  std::vector<pid_t> children = find_children(launcher);
+  std::erase_if(children, [](pid_t pid) { return read_process_name(pid) == "mycojobs-folder"; });
   return children;
 }
 
 TEST(ZygotePreload, ZygoteFromBeforeAnUpdateIsReplaced) {
   const Extra extra;
   OwnSandbox own = own_sandbox(extra.config());
-  ASSERT_EQ(status_of(*own.sandbox), "ok");
-  ASSERT_TRUE(eventually([&] { return zygotes_of(own.launcher).size() == 1; }));
-  const pid_t first = zygotes_of(own.launcher)[0];
+  ASSERT_EQ(read_status(*own.sandbox), "ok");
+  ASSERT_TRUE(eventually([&] { return find_zygotes(own.launcher).size() == 1; }));
+  const pid_t first = find_zygotes(own.launcher)[0];
   RunSpec long_one = spec_with(40000);
-  Started under_way = start_attempts(*own.sandbox, long_one, "sleep 8000");
+  StartedRun under_way = start_attempts(*own.sandbox, long_one, "sleep 8000");
   extra.write("library", "two");
   EXPECT_TRUE(eventually([&] {
-    const auto now = zygotes_of(own.launcher);
+    const auto now = find_zygotes(own.launcher);
     return now.size() == 1 && now[0] != first;
   })) << "it still serves";
   EXPECT_NE(to_string(wait_for(*own.sandbox, under_way).outcome.status), "lost");
-  EXPECT_EQ(status_of(*own.sandbox), "ok");
+  EXPECT_EQ(read_status(*own.sandbox), "ok");
 }
 
 // Without the watching process, updates would not be detected.
 TEST(ZygotePreload, ZygoteWithUnwatchedFoldersIsReplaced) {
   const Extra extra;
   OwnSandbox own = own_sandbox(extra.config());
-  ASSERT_EQ(status_of(*own.sandbox), "ok");
-  ASSERT_TRUE(eventually([&] { return zygotes_of(own.launcher).size() == 1; }));
-  const pid_t first = zygotes_of(own.launcher)[0];
-  for (const pid_t child : children_of(own.launcher)) {
+  ASSERT_EQ(read_status(*own.sandbox), "ok");
+  ASSERT_TRUE(eventually([&] { return find_zygotes(own.launcher).size() == 1; }));
+  const pid_t first = find_zygotes(own.launcher)[0];
+  for (const pid_t child : find_children(own.launcher)) {
     if (child != first) ::kill(child, SIGKILL);
   }
   EXPECT_TRUE(eventually([&] {
-    const auto now = zygotes_of(own.launcher);
+    const auto now = find_zygotes(own.launcher);
     return now.size() == 1 && now[0] != first;
   }));
-  EXPECT_EQ(status_of(*own.sandbox), "ok");
-  EXPECT_EQ(children_of(own.launcher).size(), 2U) << "one stands by the new one";
+  EXPECT_EQ(read_status(*own.sandbox), "ok");
+  EXPECT_EQ(find_children(own.launcher).size(), 2U) << "one stands by the new one";
 }
 
 // Attack: a file that other users can write would run with more rights than a job.
@@ -161,7 +161,7 @@ TEST(ZygotePreload, FileWritableByOthersIsNotLoaded) {
     const Extra extra;
     const std::string named = row.spoil(extra);
     OwnSandbox own = own_sandbox(extra.config());
-    const std::string status = status_of(*own.sandbox);
+    const std::string status = read_status(*own.sandbox);
     EXPECT_THAT(status, HasSubstr("setup_error")) << row.what;
     EXPECT_THAT(status, HasSubstr(named + ": ")) << row.what;
     fs::remove_all(extra.path() + ".target");
@@ -173,7 +173,7 @@ TEST(ZygotePreload, FileOfAnotherUserIsNotPreloaded) {
   const Extra foreign;
   const std::string file = foreign.write("module.py", "");
   ASSERT_EQ(::chown(file.c_str(), 54321, 54321), 0);
-  EXPECT_THAT(status_of(*own_sandbox(foreign.config()).sandbox), HasSubstr(file + ": belongs to user 54321"));
+  EXPECT_THAT(read_status(*own_sandbox(foreign.config()).sandbox), HasSubstr(file + ": belongs to user 54321"));
 }
 
 TEST(ZygotePreload, LinksWithinAndIntoTheSystemAreAccepted) {
@@ -182,7 +182,7 @@ TEST(ZygotePreload, LinksWithinAndIntoTheSystemAreAccepted) {
   fs::create_symlink("lib", extra.path() + "/lib64");
   fs::create_symlink("/usr/bin/env", extra.path() + "/env");
   fs::create_symlink("/nowhere/at/all", extra.path() + "/dangling");
-  EXPECT_EQ(status_of(*own_sandbox(extra.config()).sandbox), "ok");
+  EXPECT_EQ(read_status(*own_sandbox(extra.config()).sandbox), "ok");
 }
 
 }  // namespace

@@ -27,7 +27,7 @@ struct MatrixRow {
 
 struct MatrixColumn {
   std::string name;
-  std::vector<std::string> leave_out;
+  std::vector<std::string> disabled_steps;
 };
 
 inline std::ostream& operator<<(std::ostream& out, const MatrixColumn& column) { return out << column.name; }
@@ -54,7 +54,7 @@ inline bool is_among(const std::vector<std::string>& list, const std::string& ea
 }
 std::vector<MatrixRow> matrix_rows(const HostThings&);
 bool may_be_tried(const MatrixRow&, const MatrixColumn&);
-char letter_of(const MatrixRow&, const MatrixColumn&, const Ran&);  // '?' if the run failed
+char get_outcome_letter(const MatrixRow&, const MatrixColumn&, const RunResult&);  // '?' if the run failed
 
 // The contents of tests/sandbox/matrix.txt.
 struct MatrixTable {
@@ -70,6 +70,6 @@ struct MatrixTable {
   std::string markdown() const;  // the table for docs/sandbox-matrix.md; rows with equal letters share a line
 };
 MatrixTable read_matrix(const std::string& path);
-std::string key_of(const MatrixRow&);
+std::string make_row_key(const MatrixRow&);
 
 }  // namespace mycojobs::test

@@ -192,7 +192,7 @@ std::vector<MatrixRow> matrix_rows(const HostThings& host) {
   rows.push_back({"exec off", "exec /bin/true", "exec /bin/true\n", denied});
   rows.push_back({"exec off", "fork", "fork\n", denied});
   rows.push_back({"exec off", "run /bin/true", "run /bin/true\n", denied});
-  for (const char* call : sandbox::never_innocent_calls()) {
+  for (const char* call : sandbox::forbidden_calls()) {
     const std::string line = std::string("call ") + call;
     if (attempt_outside(line) != "no such call") rows.push_back({"SK4", line, line + "\n", {}});
   }
@@ -206,7 +206,7 @@ std::vector<MatrixRow> matrix_rows(const HostThings& host) {
 }
 
 bool may_be_tried(const MatrixRow& row, const MatrixColumn& column) {
-  const auto without = [&](const char* layer) { return is_among(column.leave_out, layer); };
+  const auto without = [&](const char* layer) { return is_among(column.disabled_steps, layer); };
   // The matrix must not risk the host: if the layers do not hold, these calls could stop the whole host.
   constexpr const char* kOfTheWholeHost[] = {"reboot", "kexec_load",  "kexec_file_load", "swapon",       "swapoff",
                                              "acct",   "init_module", "finit_module",    "delete_module"};

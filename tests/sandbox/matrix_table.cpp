@@ -9,7 +9,7 @@
 namespace mycojobs::test {
 namespace {
 
-std::vector<std::string> words_of(const std::string& text) {
+std::vector<std::string> split_words(const std::string& text) {
   std::vector<std::string> words;
   std::istringstream parts(text);
   for (std::string word; parts >> word;) words.push_back(word);
@@ -18,7 +18,7 @@ std::vector<std::string> words_of(const std::string& text) {
 
 // Returns the errno in "EAGAIN after 14", "folder: ENOENT" or "EPERM", or "" if there is none.
 std::string errno_in(const std::string& result) {
-  for (const auto& word : words_of(result)) {
+  for (const auto& word : split_words(result)) {
     if (word.size() > 2 && word[0] == 'E' &&
         word.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == std::string::npos)
       return word;
@@ -81,9 +81,9 @@ const std::vector<MatrixColumn>& matrix_columns() {
   return kColumns;
 }
 
-std::string key_of(const MatrixRow& row) { return row.row + ": " + row.name; }
+std::string make_row_key(const MatrixRow& row) { return row.row + ": " + row.name; }
 
-char letter_of(const MatrixRow& row, const MatrixColumn& column, const Ran& ran) {
+char get_outcome_letter(const MatrixRow& row, const MatrixColumn& column, const RunResult& ran) {
   switch (ran.outcome.status) {
     case RunStatus::violation:
       return 'V';
@@ -94,7 +94,7 @@ char letter_of(const MatrixRow& row, const MatrixColumn& column, const Ran& ran)
     case RunStatus::signal:
       // SIGSYS is the answer of the filter to foreign call numbers. Without the filter, the job caused SIGSYS itself
       // (prctl).
-      return ran.outcome.signal == SIGSYS && !is_among(column.leave_out, "seccomp") ? 'V' : 'O';
+      return ran.outcome.signal == SIGSYS && !is_among(column.disabled_steps, "seccomp") ? 'V' : 'O';
     case RunStatus::ok:
     case RunStatus::exit:
       break;
@@ -192,7 +192,7 @@ MatrixTable read_matrix(const std::string& path) {
   MatrixTable table;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    const auto words = words_of(line);
+    const auto words = split_words(line);
     if (words.empty() || words[0] == "#") continue;
     if (words[0] == "kernel") {
       table.kernel = words.at(1);

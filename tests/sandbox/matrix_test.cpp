@@ -35,7 +35,7 @@ int landlock_abi_here() {
 
 SandboxConfig config_without(const std::vector<std::string>& layers) {
   SandboxConfig config = test_config();
-  config.leave_out = layers;
+  config.disabled_steps = layers;
   // Without a layer, an attempt can change the sandbox, so no other attempt may use the same sandbox.
   if (!layers.empty()) config.sandbox_runs = 1;
   return config;
@@ -68,7 +68,7 @@ std::string not_comparable(const std::string& column, const MatrixTable& table) 
   return landlock_abi_here() >= needed ? "" : "this kernel has less of Landlock than the table's";
 }
 
-std::string text_of(const char* path) {
+std::string read_text(const char* path) {
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   return text.str();
@@ -76,7 +76,7 @@ std::string text_of(const char* path) {
 
 // Returns the page with this table between the two marks.
 std::string page_with(const MatrixTable& table) {
-  const std::string page = text_of(kPagePath.c_str());
+  const std::string page = read_text(kPagePath.c_str());
   const std::size_t begin = page.find(kBegin), end = page.find(kEnd);
   if (begin == std::string::npos || end == std::string::npos) return page;
   return page.substr(0, begin) + kBegin + "\n" + table.markdown() + "\n" + page.substr(end);
@@ -90,7 +90,7 @@ TEST_P(MatrixColumns, MatchTheTable) {
   const std::string why_not = is_to_be_written() ? "" : not_comparable(column.name, table);
   if (!why_not.empty()) GTEST_SKIP() << why_not;
   const HostThings host;
-  auto sandbox = start_sandbox(config_without(column.leave_out));
+  auto sandbox = start_sandbox(config_without(column.disabled_steps));
   ASSERT_TRUE(sandbox) << sandbox.error().message;
   std::vector<std::pair<std::string, char>> letters;
   std::size_t in_table = 0;
@@ -103,26 +103,27 @@ TEST_P(MatrixColumns, MatchTheTable) {
       spec.limits = row.limits;
       spec.limits.wall_ms = wall_ms;
       spec.limits.exec = row.exec;
-      const Ran ran = run_attempts(**sandbox, spec, row.before + row.lines);
-      letter = letter_of(row, column, ran);
-      how = std::string(to_string(ran.outcome.status)) + " " + ran.outcome.reason;
-      for (const auto& [line, result] : ran.answers) how += "; " + line + ": " + result;
+      const RunResult run_result = run_attempts(**sandbox, spec, row.before + row.lines);
+      letter = get_outcome_letter(row, column, run_result);
+      how = std::string(to_string(run_result.outcome.status)) + " " + run_result.outcome.reason;
+      for (const auto& [line, result] : run_result.answers) how += "; " + line + ": " + result;
     }
-    letters.emplace_back(key_of(row), letter);
+    letters.emplace_back(make_row_key(row), letter);
     if (column.name == "all") {
-      EXPECT_TRUE(letter == 'D' || letter == 'V') << key_of(row) << " -> " << how;
+      EXPECT_TRUE(letter == 'D' || letter == 'V') << make_row_key(row) << " -> " << how;
     }
-    EXPECT_NE(letter, '?') << key_of(row) << " -> " << how;
+    EXPECT_NE(letter, '?') << make_row_key(row) << " -> " << how;
     if (is_to_be_written()) {
-      if (!holds(letter)) std::cout << column.name << ": " << letter << " " << key_of(row) << " -> " << how << "\n";
+      if (!holds(letter))
+        std::cout << column.name << ": " << letter << " " << make_row_key(row) << " -> " << how << "\n";
       continue;
     }
-    const char expected = table.at(key_of(row), column.name);
+    const char expected = table.at(make_row_key(row), column.name);
     in_table += expected != ' ' ? 1 : 0;
     EXPECT_TRUE(is_up_to_the_host(row, column.name) || agrees(expected, letter, table) ||
                 (depends_on_processor(row) && holds(letter)))
-        << "without " << column.name << ", " << key_of(row) << ": '" << expected << "' expected, found '" << letter
-        << "': " << how;
+        << "without " << column.name << ", " << make_row_key(row) << ": '" << expected << "' expected, found '"
+        << letter << "': " << how;
   }
   if (is_to_be_written()) {
     table.kernel = kernel_version();
@@ -147,17 +148,17 @@ INSTANTIATE_TEST_SUITE_P(Without, MatrixColumns, testing::ValuesIn(matrix_column
 TEST(Matrix, NoJobRunsWithoutNoNewPrivs) {
   auto sandbox = start_sandbox(config_without({"no_new_privs"}));
   ASSERT_TRUE(sandbox) << sandbox.error().message;
-  const Ran ran = run_attempts(**sandbox, spec_with(), "getuid\n");
-  EXPECT_EQ(to_string(ran.outcome.status), "setup_error");
-  ASSERT_TRUE(ran.outcome.setup_error);
-  EXPECT_EQ(ran.outcome.setup_error->error, EPERM);
-  EXPECT_EQ(ran.outcome.setup_error->step, landlock_abi_here() > 0 ? "landlock" : "seccomp");
-  EXPECT_TRUE(ran.answers.empty());
+  const RunResult run_result = run_attempts(**sandbox, spec_with(), "getuid\n");
+  EXPECT_EQ(to_string(run_result.outcome.status), "setup_error");
+  ASSERT_TRUE(run_result.outcome.setup_error);
+  EXPECT_EQ(run_result.outcome.setup_error->error, EPERM);
+  EXPECT_EQ(run_result.outcome.setup_error->step, landlock_abi_here() > 0 ? "landlock" : "seccomp");
+  EXPECT_TRUE(run_result.answers.empty());
 }
 
 TEST(Matrix, PageShowsTheTable) {
   const MatrixTable table = read_matrix(kTablePath);
-  const std::string page = text_of(kPagePath.c_str());
+  const std::string page = read_text(kPagePath.c_str());
   ASSERT_NE(page.find(kBegin), std::string::npos);
   if (is_to_be_written()) GTEST_SKIP() << "the columns write it";
   EXPECT_TRUE(page == page_with(table))
@@ -167,7 +168,7 @@ TEST(Matrix, PageShowsTheTable) {
 // The page must explain each row that only one layer refuses.
 TEST(Matrix, PageNamesEveryRowThatDependsOnOneLayer) {
   const MatrixTable table = read_matrix(kTablePath);
-  const std::string page = text_of(kPagePath.c_str());
+  const std::string page = read_text(kPagePath.c_str());
   const std::size_t begin = page.find("### What rests on one layer");
   ASSERT_NE(begin, std::string::npos);
   const std::string prose = page.substr(begin, page.find(kBegin) - begin);
@@ -175,7 +176,7 @@ TEST(Matrix, PageNamesEveryRowThatDependsOnOneLayer) {
     const std::string row = key.substr(0, key.find(": "));
     const std::string word = row.substr(0, row.find(" pair"));
     for (const auto& column : matrix_columns()) {
-      if (column.leave_out.size() != 1 || holds(table.at(key, column.name))) continue;
+      if (column.disabled_steps.size() != 1 || holds(table.at(key, column.name))) continue;
       EXPECT_NE(prose.find(word), std::string::npos) << key << " rests on " << column.name << " alone";
       EXPECT_NE(prose.find("**" + column.name + "**"), std::string::npos) << column.name;
     }

@@ -12,11 +12,11 @@ namespace {
 TEST(Neighbours, OtherJobIsInvisible) {
   OwnSandbox own = own_sandbox();  // new sandboxes, so each job is process 2 of its namespace
   Sandbox& sandbox = *own.sandbox;
-  Started one = start_attempts(sandbox, spec_with(),
-                               "write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x\nmknod /tmp/pipe 0x1000\nprint "
-                               "up\nsleep 60000");
+  StartedRun one = start_attempts(sandbox, spec_with(),
+                                  "write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x\nmknod /tmp/pipe 0x1000\nprint "
+                                  "up\nsleep 60000");
   wait_for_output(one, "up");
-  const Ran other = run_attempts(
+  const RunResult other = run_attempts(
       sandbox, spec_with(),
       "list /tmp\nlist /dev/shm\nlist /job\nread /proc/3/status\nkill 3 9\nkill 4 9\nrace_for_others 100\nopen_read "
       "/proc/2/root/tmp/a");
@@ -37,19 +37,19 @@ TEST(Neighbours, NoProcessIsCaughtBetweenForkAndConfinement) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
   spec.limits.exec = true;
-  Started racer = start_attempts(sandbox, spec, "print up\nrace_for_others 1500");
+  StartedRun racer = start_attempts(sandbox, spec, "print up\nrace_for_others 1500");
   wait_for_output(racer, "up");
   for (int i = 0; i < 60; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
-  const Ran ran = wait_for(sandbox, racer);
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("race_for_others 1500"), "none");
+  const RunResult result = wait_for(sandbox, racer);
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
+  EXPECT_EQ(result.answer("race_for_others 1500"), "none");
 }
 
 // SX7: while processes of a uid exist, the uid is not assigned to another job.
 TEST(Neighbours, UidIsUsedOnceAtATime) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id only";
   Sandbox& sandbox = shared_sandbox();
-  std::vector<Started> held;
+  std::vector<StartedRun> held;
   std::vector<std::string> uids;
   for (int i = 0; i < 8; ++i) {
     held.push_back(start_attempts(sandbox, spec_with(), "print_uid\nsleep 60000"));
@@ -69,9 +69,9 @@ TEST(Neighbours, CountersOfOneRunAreNotAddedToTheNext) {
   if (!may_limit_by_cgroup()) GTEST_SKIP() << "no group can be made and limited here";
   RunSpec spec = spec_with();
   spec.limits.exec = true;
-  const Ran large = run_attempts(shared_sandbox(), spec, "touch 150\norphans 20");
+  const RunResult large = run_attempts(shared_sandbox(), spec, "touch 150\norphans 20");
   EXPECT_GT(large.outcome.usage.memory_peak_bytes, 150ULL << 20);
-  const Ran small = run_attempts("touch 1");
+  const RunResult small = run_attempts("touch 1");
   EXPECT_LT(small.outcome.usage.memory_peak_bytes, 50ULL << 20);
   EXPECT_LT(small.outcome.usage.user_us + small.outcome.usage.system_us,
             large.outcome.usage.user_us + large.outcome.usage.system_us);
@@ -83,9 +83,9 @@ TEST(Neighbours, ManyJobsBelowTheLimitAreNotOverIt) {
     RunSpec spec = spec_with();
     spec.limits.memory_bytes = 32U << 20;
     spec.limits.tmp_bytes = 4U << 20;
-    const Ran ran =
+    const RunResult result =
         run_attempts(shared_sandbox(), spec, i % 2 == 0 ? "touch 26" : "fill /dev/shm\nfill /tmp\ntouch 18");
-    ASSERT_EQ(to_string(ran.outcome.status), "ok") << i << ": " << ran.outcome.reason;
+    ASSERT_EQ(to_string(result.outcome.status), "ok") << i << ": " << result.outcome.reason;
   }
 }
 
@@ -98,16 +98,17 @@ TEST(Neighbours, MemoryOutsideOfTheProcessCounts) {
                             "fill /tmp\nfill /dev/shm\ntouch 60"}) {
     RunSpec spec = spec_with();
     spec.limits.memory_bytes = 128U << 20;
-    const Ran ran = run_attempts(shared_sandbox(), spec, lines);
-    EXPECT_EQ(to_string(ran.outcome.status), "oom") << lines << ": " << ran.outcome.reason;
+    const RunResult result = run_attempts(shared_sandbox(), spec, lines);
+    EXPECT_EQ(to_string(result.outcome.status), "oom") << lines << ": " << result.outcome.reason;
   }
   EXPECT_EQ(to_string(run_attempts("touch 10").outcome.status), "ok");
 }
 
 // SZ42: kernel memory of many small objects.
 TEST(Neighbours, ManySmallAllocationsReachALimit) {
-  const Ran ran = run_attempts("hold_pipes\nposix_timers\nfill_pair\nnest_rights 400\nexit 0");
-  EXPECT_TRUE(ran.outcome.status == RunStatus::ok || ran.outcome.status == RunStatus::oom) << ran.outcome.reason;
+  const RunResult result = run_attempts("hold_pipes\nposix_timers\nfill_pair\nnest_rights 400\nexit 0");
+  EXPECT_TRUE(result.outcome.status == RunStatus::ok || result.outcome.status == RunStatus::oom)
+      << result.outcome.reason;
   EXPECT_EQ(to_string(run_attempts("descriptors").outcome.status), "ok");
 }
 
@@ -115,7 +116,7 @@ TEST(Neighbours, ManySmallAllocationsReachALimit) {
 TEST(Neighbours, ProcessStateIsNotInherited) {
   const std::string clean = "cwd=/job umask=18 blocked=0 handled=0 nice=0";
   run_attempts("ignore_signals\nnice 10\nposix_timers\nbad_lists\nexit 0");
-  const Ran next = run_attempts("inherited\ninherited_clocks\nsched");
+  const RunResult next = run_attempts("inherited\ninherited_clocks\nsched");
   EXPECT_EQ(next.answer("inherited"), clean);
   EXPECT_EQ(next.answer("inherited_clocks"), "none");
   EXPECT_EQ(next.answer("sched"), "policy=0 nice=0");

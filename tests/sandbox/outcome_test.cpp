@@ -12,20 +12,20 @@ bool has(const std::vector<std::string>& list, const std::string& prefix) {
 
 TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
   OwnSandbox own = own_sandbox();  // the first run of a sandbox reports all steps; later runs reuse the sandbox
-  const Ran ran = run_attempts(*own.sandbox, spec_with(), "getpid\nprint hello");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("getpid"), "2 of 1");
-  EXPECT_EQ(ran.out, "hello");
-  EXPECT_TRUE(ran.outcome.reason.empty());
-  EXPECT_EQ(ran.outcome.stragglers, 0U);
-  EXPECT_GT(ran.outcome.usage.wall_us, 0U);
+  const RunResult result = run_attempts(*own.sandbox, spec_with(), "getpid\nprint hello");
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
+  EXPECT_EQ(result.answer("getpid"), "2 of 1");
+  EXPECT_EQ(result.out, "hello");
+  EXPECT_TRUE(result.outcome.reason.empty());
+  EXPECT_EQ(result.outcome.stragglers, 0U);
+  EXPECT_GT(result.outcome.usage.wall_us, 0U);
   for (const char* layer :
        {"userns", "pidns", "mountns", "netns", "ipcns", "utsns", "cgroupns", "seccomp", "caps", "nnp"}) {
-    EXPECT_TRUE(has(ran.outcome.layers, layer)) << layer;
+    EXPECT_TRUE(has(result.outcome.layers, layer)) << layer;
   }
   for (const char* step :
        {"cgroups", "descriptors", "namespaces", "folders", "proc", "rights", "landlock", "seccomp"}) {
-    EXPECT_TRUE(std::any_of(ran.outcome.setup.begin(), ran.outcome.setup.end(), [&](const StepTime& time) {
+    EXPECT_TRUE(std::any_of(result.outcome.setup.begin(), result.outcome.setup.end(), [&](const StepTime& time) {
       return time.step == step;
     })) << step;
   }
@@ -34,49 +34,49 @@ TEST(Outcome, PlainRunIsOkWithItsLayersStepsAndUsage) {
 TEST(Outcome, ExitCodeAndSignalAreDistinguished) {
   EXPECT_EQ(run_attempts("exit 137").outcome.exit_code, 137);
   EXPECT_EQ(to_string(run_attempts("exit 137").outcome.status), "exit");
-  const Ran killed = run_attempts("kill 0 9");
+  const RunResult killed = run_attempts("kill 0 9");
   EXPECT_EQ(to_string(killed.outcome.status), "signal") << killed.outcome.reason;
   EXPECT_EQ(killed.outcome.signal, SIGKILL);
-  const Ran crashed = run_attempts("bad_pointer");
+  const RunResult crashed = run_attempts("bad_pointer");
   EXPECT_EQ(to_string(crashed.outcome.status), "signal");
   EXPECT_EQ(crashed.outcome.signal, SIGSEGV);
 }
 
 // SQ17
 TEST(Outcome, OverTheWallLimitIsTimeoutWall) {
-  const Ran ran = run_attempts("sleep 60000", 200);
-  EXPECT_EQ(to_string(ran.outcome.status), "timeout_wall") << ran.outcome.reason;
-  EXPECT_GE(ran.outcome.usage.wall_us, 200000U);
+  const RunResult result = run_attempts("sleep 60000", 200);
+  EXPECT_EQ(to_string(result.outcome.status), "timeout_wall") << result.outcome.reason;
+  EXPECT_GE(result.outcome.usage.wall_us, 200000U);
 }
 
 // SQ14: the run ends by its wall limit, and its CPU time is counted.
 TEST(Outcome, SpinningJobIsStoppedAndItsCpuIsCounted) {
-  const Ran ran = run_attempts("spin", 300);
-  EXPECT_EQ(to_string(ran.outcome.status), "timeout_wall");
-  EXPECT_GT(ran.outcome.usage.user_us, 10000U);
+  const RunResult result = run_attempts("spin", 300);
+  EXPECT_EQ(to_string(result.outcome.status), "timeout_wall");
+  EXPECT_GT(result.outcome.usage.user_us, 10000U);
 }
 
 // SQ16
 TEST(Outcome, CpuOfAChildIsCounted) {
   RunSpec spec = spec_with();
   spec.limits.exec = true;
-  const Ran ran = run_attempts(shared_sandbox(), spec, "fork_burn");
-  EXPECT_EQ(ran.answer("fork_burn"), "ok");
-  EXPECT_GT(ran.outcome.usage.user_us, 10000U);
+  const RunResult result = run_attempts(shared_sandbox(), spec, "fork_burn");
+  EXPECT_EQ(result.answer("fork_burn"), "ok");
+  EXPECT_GT(result.outcome.usage.user_us, 10000U);
 }
 
 TEST(Outcome, SilentCancelledJobDiesAfterTheGrace) {  // SP7
   Sandbox& sandbox = shared_sandbox();
-  Started started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 60000");
+  StartedRun started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 60000");
   wait_for_output(started, "deaf");
   sandbox.kill(started.spec.run, KillReason::cancelled, 50);
-  const Ran ran = wait_for(sandbox, started);
-  EXPECT_EQ(to_string(ran.outcome.status), "cancelled") << ran.outcome.reason;
+  const RunResult result = wait_for(sandbox, started);
+  EXPECT_EQ(to_string(result.outcome.status), "cancelled") << result.outcome.reason;
 }
 
 TEST(Outcome, CancelledJobReceivesTermFirst) {
   Sandbox& sandbox = shared_sandbox();
-  Started started = start_attempts(sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun started = start_attempts(sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
   sandbox.kill(started.spec.run, KillReason::cancelled, 40000);  // a grace longer than this test
   EXPECT_EQ(to_string(wait_for(sandbox, started).outcome.status), "cancelled");
@@ -84,17 +84,17 @@ TEST(Outcome, CancelledJobReceivesTermFirst) {
 
 TEST(Outcome, CancelledJobHasItsFullGrace) {
   Sandbox& sandbox = shared_sandbox();
-  Started started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 500\nprint cleaned");
+  StartedRun started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 500\nprint cleaned");
   wait_for_output(started, "deaf");
   sandbox.kill(started.spec.run, KillReason::cancelled, 40000);
-  const Ran ran = wait_for(sandbox, started);
-  EXPECT_EQ(to_string(ran.outcome.status), "cancelled") << ran.outcome.reason;
-  EXPECT_NE(ran.out.find("cleaned"), std::string::npos) << ran.out;
+  const RunResult result = wait_for(sandbox, started);
+  EXPECT_EQ(to_string(result.outcome.status), "cancelled") << result.outcome.reason;
+  EXPECT_NE(result.out.find("cleaned"), std::string::npos) << result.out;
 }
 
 TEST(Outcome, FirstRecordedReasonWins) {
   Sandbox& sandbox = shared_sandbox();
-  Started started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 60000");
+  StartedRun started = start_attempts(sandbox, spec_with(), "ignore_signals\nprint deaf\nsleep 60000");
   wait_for_output(started, "deaf");
   sandbox.kill(started.spec.run, KillReason::output_limit, 20000);
   sandbox.kill(started.spec.run, KillReason::cancelled, 0);
@@ -104,18 +104,18 @@ TEST(Outcome, FirstRecordedReasonWins) {
 TEST(Outcome, PassedFenceIsLost) {
   RunSpec spec = spec_with();
   spec.fence_boot_ms = now_boot_ms() + 200;
-  const Ran ran = run_attempts(shared_sandbox(), spec, "sleep 60000");
-  EXPECT_EQ(to_string(ran.outcome.status), "lost") << ran.outcome.reason;
+  const RunResult result = run_attempts(shared_sandbox(), spec, "sleep 60000");
+  EXPECT_EQ(to_string(result.outcome.status), "lost") << result.outcome.reason;
 }
 
 TEST(Outcome, MovedFenceKeepsTheRunAlive) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
   spec.fence_boot_ms = now_boot_ms() + 2000;
-  Started started = start_attempts(sandbox, spec, "sleep 3000\ngetpid");
+  StartedRun started = start_attempts(sandbox, spec, "sleep 3000\ngetpid");
   sandbox.fence(spec.run, now_boot_ms() + 60000);
-  const Ran ran = wait_for(sandbox, started);
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
+  const RunResult result = wait_for(sandbox, started);
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
 }
 
 TEST(Outcome, FenceOfZeroIsNoFence) {
@@ -125,11 +125,11 @@ TEST(Outcome, FenceOfZeroIsNoFence) {
   EXPECT_EQ(to_string(run_attempts(sandbox, without, "sleep 100").outcome.status), "ok");
   RunSpec taken_back = spec_with();
   taken_back.fence_boot_ms = now_boot_ms() + 500;
-  Started started = start_attempts(sandbox, taken_back, "sleep 1000");
+  StartedRun started = start_attempts(sandbox, taken_back, "sleep 1000");
   sandbox.fence(taken_back.run, 0);
   EXPECT_EQ(to_string(wait_for(sandbox, started).outcome.status), "ok");
   RunSpec late = spec_with();
-  Started fenced = start_attempts(sandbox, late, "sleep 60000");
+  StartedRun fenced = start_attempts(sandbox, late, "sleep 60000");
   sandbox.fence(late.run, 0);
   sandbox.fence(late.run, now_boot_ms());
   EXPECT_EQ(to_string(wait_for(sandbox, fenced).outcome.status), "lost");
@@ -155,10 +155,11 @@ TEST(Outcome, InvalidLimitsAreASetupErrorThatNamesTheField) {
   for (const auto& row : rows) {
     RunSpec spec = spec_with();
     row.spoil(spec.limits);
-    const Ran ran = run_attempts(shared_sandbox(), spec, "getpid");
-    EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << row.field;
-    ASSERT_TRUE(ran.outcome.setup_error);
-    EXPECT_NE(ran.outcome.setup_error->remedy.find(row.field), std::string::npos) << ran.outcome.setup_error->remedy;
+    const RunResult result = run_attempts(shared_sandbox(), spec, "getpid");
+    EXPECT_EQ(to_string(result.outcome.status), "setup_error") << row.field;
+    ASSERT_TRUE(result.outcome.setup_error);
+    EXPECT_NE(result.outcome.setup_error->remedy.find(row.field), std::string::npos)
+        << result.outcome.setup_error->remedy;
   }
 }
 
@@ -173,20 +174,20 @@ TEST(Outcome, MissingHostProgramIsASetupErrorWithARemedy) {
   config.hosts = {{"attempt", "/nonexistent/host"}};
   auto sandbox = start_sandbox(config);
   ASSERT_TRUE(sandbox) << sandbox.error().message;
-  const Ran ran = run_attempts(**sandbox, spec_with(), "getpid");
-  EXPECT_EQ(to_string(ran.outcome.status), "setup_error");
-  ASSERT_TRUE(ran.outcome.setup_error);
-  EXPECT_EQ(ran.outcome.setup_error->step, "zygote_program");
-  EXPECT_FALSE(ran.outcome.setup_error->remedy.empty());
+  const RunResult result = run_attempts(**sandbox, spec_with(), "getpid");
+  EXPECT_EQ(to_string(result.outcome.status), "setup_error");
+  ASSERT_TRUE(result.outcome.setup_error);
+  EXPECT_EQ(result.outcome.setup_error->step, "zygote_program");
+  EXPECT_FALSE(result.outcome.setup_error->remedy.empty());
 }
 
 TEST(Outcome, ViolationIsActionable) {
-  const Ran ran = run_attempts("call keyctl 17 1 2");
-  EXPECT_EQ(violation_of(ran), "keyctl");
-  EXPECT_GE(ran.outcome.violation->pid, 2);
-  EXPECT_EQ(ran.outcome.violation->args[0], 17U);
-  EXPECT_EQ(ran.outcome.violation->comm, "attempt");
-  EXPECT_EQ(ran.outcome.reason.rfind("denied: keyctl(0x11, 0x1, 0x2,", 0), 0U) << ran.outcome.reason;
+  const RunResult result = run_attempts("call keyctl 17 1 2");
+  EXPECT_EQ(get_violation(result), "keyctl");
+  EXPECT_GE(result.outcome.violation->pid, 2);
+  EXPECT_EQ(result.outcome.violation->args[0], 17U);
+  EXPECT_EQ(result.outcome.violation->comm, "attempt");
+  EXPECT_EQ(result.outcome.reason.rfind("denied: keyctl(0x11, 0x1, 0x2,", 0), 0U) << result.outcome.reason;
 }
 
 }  // namespace

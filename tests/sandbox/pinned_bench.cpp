@@ -109,12 +109,12 @@ Taken take(const Kind& kind) {
   spec.limits.exec = kind.exec;
   if (kind.network) spec.grants.network = Network::loopback;
   // The memory of an idle run is subtracted.
-  Started idle = start_attempts(*own.sandbox, spec, "pin_and_hold nothing");
+  StartedRun idle = start_attempts(*own.sandbox, spec, "pin_and_hold nothing");
   wait_for_output(idle, "\n");
   Taken taken;
   const long before = kernel_memory(), group_before = charged(own.launcher);
   spec.run = next_run();
-  Started started = start_attempts(*own.sandbox, spec, std::string("pin_and_hold ") + kind.name);
+  StartedRun started = start_attempts(*own.sandbox, spec, std::string("pin_and_hold ") + kind.name);
   wait_for_output(started, "\n");
   ::usleep(200'000);  // the kernel charges in batches
   taken.host = kernel_memory() - before;

@@ -23,7 +23,7 @@ constexpr std::uint64_t kWallMs = 300000;
 const std::string kMaxLocks = std::to_string(CountedCalls::kMaxLocks);
 const std::string kMaxListeners = std::to_string(CountedCalls::kMaxListeners);
 
-Ran run_with_loopback(const std::string& lines, bool exec = false) {
+RunResult run_with_loopback(const std::string& lines, bool exec = false) {
   RunSpec spec = spec_with();
   spec.grants.network = Network::loopback;
   spec.limits.exec = exec;
@@ -32,45 +32,46 @@ Ran run_with_loopback(const std::string& lines, bool exec = false) {
 
 // A job that cannot conflict with the locks of other processes needs no real locks.
 TEST(KernelMemory, RecordLockOfASingleJobIsNotSet) {
-  const Ran ran = run_attempts("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6\nlock_path /tmp/a 7");
-  EXPECT_EQ(ran.answer("pin record_locks 20000"), "20000") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("locks_held"), "0");
-  EXPECT_EQ(ran.answer("lock_path /tmp/a 6"), "ok");
-  EXPECT_EQ(ran.answer("lock_path /tmp/a 7"), "ok");
+  const RunResult result = run_attempts("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6\nlock_path /tmp/a 7");
+  EXPECT_EQ(result.answer("pin record_locks 20000"), "20000") << result.outcome.reason;
+  EXPECT_EQ(result.answer("locks_held"), "0");
+  EXPECT_EQ(result.answer("lock_path /tmp/a 6"), "ok");
+  EXPECT_EQ(result.answer("lock_path /tmp/a 7"), "ok");
 }
 
 TEST(KernelMemory, ContestedRecordLocksAreLimited) {
-  const Ran ran = run_with_exec("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6", kWallMs);
-  EXPECT_EQ(ran.answer("pin record_locks 20000"), kMaxLocks + " ENOLCK") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("locks_held"), kMaxLocks);
-  EXPECT_EQ(ran.answer("lock_path /tmp/a 6"), "ENOLCK");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
+  const RunResult result = run_with_exec("pin record_locks 20000\nlocks_held\nlock_path /tmp/a 6", kWallMs);
+  EXPECT_EQ(result.answer("pin record_locks 20000"), kMaxLocks + " ENOLCK") << result.outcome.reason;
+  EXPECT_EQ(result.answer("locks_held"), kMaxLocks);
+  EXPECT_EQ(result.answer("lock_path /tmp/a 6"), "ENOLCK");
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
 }
 
 TEST(KernelMemory, RecordLocksOfAllProcessesOfAJobCountTogether) {
-  const Ran ran = run_with_exec("locks_of_children 10 2000", kWallMs);
-  EXPECT_EQ(ran.answer("locks_of_children 10 2000"), kMaxLocks) << ran.outcome.reason;
+  const RunResult result = run_with_exec("locks_of_children 10 2000", kWallMs);
+  EXPECT_EQ(result.answer("locks_of_children 10 2000"), kMaxLocks) << result.outcome.reason;
 }
 
 TEST(KernelMemory, ReleasedRecordLockDoesNotCount) {
-  const Ran ran = run_with_exec("lock_and_unlock 12000\nlocks_of_children 4 1000\nlocks_of_children 4 1000", kWallMs);
-  EXPECT_EQ(ran.answer("lock_and_unlock 12000"), "12000") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("locks_of_children 4 1000"), "4000");
+  const RunResult result =
+      run_with_exec("lock_and_unlock 12000\nlocks_of_children 4 1000\nlocks_of_children 4 1000", kWallMs);
+  EXPECT_EQ(result.answer("lock_and_unlock 12000"), "12000") << result.outcome.reason;
+  EXPECT_EQ(result.answer("locks_of_children 4 1000"), "4000");
 }
 
 // The count does not carry over to the next run in the same sandbox.
 TEST(KernelMemory, NextRunStartsAtZero) {
   for (int i = 0; i < 3; ++i) {
-    const Ran ran = run_with_exec("pin record_locks 5000", kWallMs);
-    EXPECT_EQ(ran.answer("pin record_locks 5000"), "5000") << i << ran.outcome.reason;
+    const RunResult result = run_with_exec("pin record_locks 5000", kWallMs);
+    EXPECT_EQ(result.answer("pin record_locks 5000"), "5000") << i << result.outcome.reason;
   }
 }
 
 // A signal can interrupt a call that is being counted. The interruption is not a violation.
 TEST(KernelMemory, SignalsDuringCountedCallsAreNoViolation) {
-  const Ran ran = run_with_exec("locks_under_signals 4000", kWallMs);
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("locks_under_signals 4000"), "ok");
+  const RunResult result = run_with_exec("locks_under_signals 4000", kWallMs);
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
+  EXPECT_EQ(result.answer("locks_under_signals 4000"), "ok");
 }
 
 TEST(KernelMemory, OpenFileLocksAreRejected) {
@@ -88,7 +89,8 @@ TEST(KernelMemory, RecordLockInAGrantedFolderExcludesAnotherRun) {
   RunSpec spec = spec_with();
   spec.grants.fs_write = {folder};
   const std::string file = std::string(folder) + "/data", line = "lock_path " + file + " 6";
-  Started holder = start_attempts(shared_sandbox(), spec, line + "\nchmod " + file + " 0666\nprint held\nsleep 60000");
+  StartedRun holder =
+      start_attempts(shared_sandbox(), spec, line + "\nchmod " + file + " 0666\nprint held\nsleep 60000");
   wait_for_output(holder, "held");
   spec.run = next_run();
   EXPECT_EQ(run_attempts(shared_sandbox(), spec, line).answer(line), "EAGAIN");
@@ -104,15 +106,15 @@ TEST(KernelMemory, FloodOfCountedCallsDoesNotBlockTheLauncher) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
   spec.limits.exec = true;
-  Started storm = start_attempts(sandbox, spec, "print up\nlock_storm 1500\ncall ptrace");
+  StartedRun storm = start_attempts(sandbox, spec, "print up\nlock_storm 1500\ncall ptrace");
   wait_for_output(storm, "up");
   for (int i = 0; i < 20; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
-  EXPECT_EQ(violation_of(wait_for(sandbox, storm)), "ptrace");
+  EXPECT_EQ(get_violation(wait_for(sandbox, storm)), "ptrace");
 }
 
 TEST(KernelMemory, ListenersAreLimited) {
-  const Ran ran = run_with_loopback("pin listeners 40");
-  EXPECT_EQ(ran.answer("pin listeners 40"), kMaxListeners + " ENOBUFS") << ran.outcome.reason;
+  const RunResult result = run_with_loopback("pin listeners 40");
+  EXPECT_EQ(result.answer("pin listeners 40"), kMaxListeners + " ENOBUFS") << result.outcome.reason;
   EXPECT_EQ(run_with_loopback("listen_and_close 100").answer("listen_and_close 100"), "100");
   EXPECT_EQ(run_with_loopback("listen_and_close 100", true).answer("listen_and_close 100"), "100");
 }
@@ -124,10 +126,10 @@ TEST(KernelMemory, SocketClosedDuringListenDelaysOnlyItsJob) {
   RunSpec spec = spec_with(kWallMs);
   spec.grants.network = Network::loopback;
   spec.grants.syscalls = {"setsockopt"};  // permits the real SO_LINGER, which is otherwise pretended
-  Started attack = start_attempts(*own.sandbox, spec, "linger\nclose_behind_listen 300\nprint done\nsleep 600000");
+  StartedRun attack = start_attempts(*own.sandbox, spec, "linger\nclose_behind_listen 300\nprint done\nsleep 600000");
   std::uint64_t others = 0;
   while (attack.out.find("done") == std::string::npos && others++ < 5000) {
-    Started other = start_attempts(*own.sandbox, spec_with(20000), "getpid");
+    StartedRun other = start_attempts(*own.sandbox, spec_with(20000), "getpid");
     ASSERT_EQ(to_string(wait_for(*own.sandbox, other).outcome.status), "ok");
     char part[64];
     const ssize_t got = ::read(attack.pipes.out, part, sizeof part);
@@ -136,15 +138,16 @@ TEST(KernelMemory, SocketClosedDuringListenDelaysOnlyItsJob) {
   own.sandbox->kill(attack.spec.run, KillReason::cancelled, 0);
   EXPECT_EQ(to_string(wait_for(*own.sandbox, attack).outcome.status), "cancelled");
   EXPECT_TRUE(eventually([&] {
-    const auto children = children_of(own.launcher);
-    return std::none_of(children.begin(), children.end(), [](pid_t pid) { return name_of(pid) == "mycojobs-calls"; });
+    const auto children = find_children(own.launcher);
+    return std::none_of(children.begin(), children.end(),
+                        [](pid_t pid) { return read_process_name(pid) == "mycojobs-calls"; });
   })) << "what worked for the job goes with it";
 }
 
 // Otherwise a worker thread of the kernel, shared by the whole host, could close the last reference and block.
 TEST(KernelMemory, NoSocketOfAJobLingers) {
-  const Ran ran = run_with_loopback("linger");
-  EXPECT_EQ(ran.answer("linger"), "off") << ran.outcome.reason;
+  const RunResult result = run_with_loopback("linger");
+  EXPECT_EQ(result.answer("linger"), "off") << result.outcome.reason;
 }
 
 // The launcher does not read unsolicited messages: other jobs start and end, and a forbidden call is still detected.
@@ -152,24 +155,25 @@ TEST(KernelMemory, FloodOfListensDoesNotBlockTheLauncher) {
   Sandbox& sandbox = shared_sandbox();
   RunSpec spec = spec_with();
   spec.grants.network = Network::loopback;
-  Started storm = start_attempts(sandbox, spec, "print up\nlisten_storm 1500\ncall ptrace");
+  StartedRun storm = start_attempts(sandbox, spec, "print up\nlisten_storm 1500\ncall ptrace");
   wait_for_output(storm, "up");
   for (int i = 0; i < 20; ++i) EXPECT_EQ(to_string(run_attempts("getpid").outcome.status), "ok");
-  EXPECT_EQ(violation_of(wait_for(sandbox, storm)), "ptrace");
+  EXPECT_EQ(get_violation(wait_for(sandbox, storm)), "ptrace");
 }
 
 // An incomplete (corked) datagram is charged to no group: 64 KiB for each open file of each process.
 TEST(KernelMemory, WaitingDatagramsAreRejected) {
-  const Ran ran = run_with_loopback("pin corked 50\npin corked_sendmsg 50\npin corked_sendmmsg 50\ncork_option");
+  const RunResult result =
+      run_with_loopback("pin corked 50\npin corked_sendmsg 50\npin corked_sendmmsg 50\ncork_option");
   for (const char* line : {"pin corked 50", "pin corked_sendmsg 50", "pin corked_sendmmsg 50"})
-    EXPECT_EQ(ran.answer(line), "0 EOPNOTSUPP") << line << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("cork_option"), "EPERM");
+    EXPECT_EQ(result.answer(line), "0 EOPNOTSUPP") << line << result.outcome.reason;
+  EXPECT_EQ(result.answer("cork_option"), "EPERM");
 }
 
 // Of 400 connections that are not accepted, only a few are queued with little data, for all queue and buffer sizes.
 TEST(KernelMemory, UnacceptedConnectionsAreFewAndSmall) {
-  const Ran ran = run_with_loopback("pending 400");
-  const std::string answer = ran.answer("pending 400");
+  const RunResult result = run_with_loopback("pending 400");
+  const std::string answer = result.answer("pending 400");
   unsigned through = 0, all = 0, sent_kib = 0;
   ASSERT_EQ(std::sscanf(answer.c_str(), "%u of %u, %u KiB", &through, &all, &sent_kib), 3) << answer;
   EXPECT_GT(through, 0U);
@@ -177,8 +181,8 @@ TEST(KernelMemory, UnacceptedConnectionsAreFewAndSmall) {
 }
 
 TEST(KernelMemory, ClosingConnectionsAreFew) {
-  const Ran ran = run_with_loopback("pin time_waits 4000");
-  EXPECT_LE(std::stoul(ran.answer("pin time_waits 4000")), 1024U) << ran.answer("pin time_waits 4000");
+  const RunResult result = run_with_loopback("pin time_waits 4000");
+  EXPECT_LE(std::stoul(result.answer("pin time_waits 4000")), 1024U) << result.answer("pin time_waits 4000");
 }
 
 // Each kind reaches a limit of its own or is charged to the group of the job.
@@ -189,10 +193,10 @@ TEST(KernelMemory, EveryKindReachesALimit) {
     spec.limits.memory_bytes = 32U << 20;
     spec.limits.tmp_bytes = 16U << 20;
     const std::string line = std::string("pin ") + kind;
-    const Ran ran = run_attempts(shared_sandbox(), spec, line);
-    const std::string answer = ran.answer(line);
-    EXPECT_TRUE(ran.outcome.status == RunStatus::oom || answer.find(' ') != std::string::npos || answer == "30000")
-        << kind << ": " << answer << ' ' << ran.outcome.reason;
+    const RunResult result = run_attempts(shared_sandbox(), spec, line);
+    const std::string answer = result.answer(line);
+    EXPECT_TRUE(result.outcome.status == RunStatus::oom || answer.find(' ') != std::string::npos || answer == "30000")
+        << kind << ": " << answer << ' ' << result.outcome.reason;
   }
 }
 
@@ -203,9 +207,9 @@ TEST(KernelMemory, ChildKilledForMemoryIsNotOk) {
   RunSpec spec = spec_with();
   spec.limits.exec = true;
   spec.limits.memory_bytes = 32U << 20;
-  const Ran ran = run_attempts(shared_sandbox(), spec, "child_touch 128");
-  EXPECT_EQ(to_string(ran.outcome.status), "oom") << ran.outcome.reason;
-  EXPECT_NE(ran.outcome.reason.find("32 MiB"), std::string::npos) << ran.outcome.reason;
+  const RunResult result = run_attempts(shared_sandbox(), spec, "child_touch 128");
+  EXPECT_EQ(to_string(result.outcome.status), "oom") << result.outcome.reason;
+  EXPECT_NE(result.outcome.reason.find("32 MiB"), std::string::npos) << result.outcome.reason;
 }
 
 }  // namespace

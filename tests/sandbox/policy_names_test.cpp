@@ -17,7 +17,7 @@ TEST(PolicyNames, ArgumentDependentCallsMustBeNamed) {
     for (const auto& rule : rules) EXPECT_TRUE(requires_grant(rule.syscall)) << rule.syscall;
   }
   for (const auto& names :
-       {sandbox::allowed_calls_with_exec(), sandbox::allowed_calls_with_sockets(), sandbox::never_innocent_calls()}) {
+       {sandbox::allowed_calls_with_exec(), sandbox::allowed_calls_with_sockets(), sandbox::forbidden_calls()}) {
     for (const char* name : names) EXPECT_TRUE(requires_grant(name)) << name;
   }
   for (const char* name : sandbox::allowed_calls_with_exec()) EXPECT_TRUE(is_granted_by_exec(name)) << name;

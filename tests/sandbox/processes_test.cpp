@@ -12,18 +12,18 @@ namespace {
 
 // SP1: kill(-1) reaches no process outside, and killing init from inside has no effect.
 TEST(Processes, SignalsReachOnlyTheOwnNamespace) {
-  const Ran ran = run_attempts("kill 1 9\nkill -1 9\nkill " + std::to_string(::getpid()) + " 9\ngetpid");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("kill -1 9"), "ESRCH");
-  EXPECT_EQ(ran.answer("kill " + std::to_string(::getpid()) + " 9"), "ESRCH");  // SP2
-  EXPECT_TRUE(ran.answer("getpid").ends_with(" of 1")) << ran.answer("getpid");
+  const RunResult run_result = run_attempts("kill 1 9\nkill -1 9\nkill " + std::to_string(::getpid()) + " 9\ngetpid");
+  EXPECT_EQ(to_string(run_result.outcome.status), "ok") << run_result.outcome.reason;
+  EXPECT_EQ(run_result.answer("kill -1 9"), "ESRCH");
+  EXPECT_EQ(run_result.answer("kill " + std::to_string(::getpid()) + " 9"), "ESRCH");  // SP2
+  EXPECT_TRUE(run_result.answer("getpid").ends_with(" of 1")) << run_result.answer("getpid");
 }
 
 // SP3
 TEST(Processes, ProcShowsOnlyItsOwnProcesses) {
-  const Ran ran = run_attempts("getpid\nlist /proc");
-  const std::string own = ran.answer("getpid").substr(0, ran.answer("getpid").find(' '));
-  std::istringstream names(ran.answer("list /proc"));
+  const RunResult run_result = run_attempts("getpid\nlist /proc");
+  const std::string own = run_result.answer("getpid").substr(0, run_result.answer("getpid").find(' '));
+  std::istringstream names(run_result.answer("list /proc"));
   for (std::string name; names >> name;) {
     EXPECT_TRUE(name == own || name == "1" || name == "self" || name == "thread-self") << name;
   }
@@ -31,28 +31,28 @@ TEST(Processes, ProcShowsOnlyItsOwnProcesses) {
 
 // SP6
 TEST(Processes, DaemonDiesWithTheJobAndIsCounted) {
-  const Ran ran = run_with_exec("daemonize");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("daemonize"), "ok");
-  EXPECT_EQ(ran.outcome.stragglers, 1U);
+  const RunResult run_result = run_with_exec("daemonize");
+  EXPECT_EQ(to_string(run_result.outcome.status), "ok") << run_result.outcome.reason;
+  EXPECT_EQ(run_result.answer("daemonize"), "ok");
+  EXPECT_EQ(run_result.outcome.stragglers, 1U);
 }
 
 // SP9: zombies whose parent has exited are reaped, so they do not count against the limit.
 TEST(Processes, ZombiesAreReaped) {
-  const Ran ran = run_with_exec("zombies 40\nprint x");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("zombies 40"), "ok");
+  const RunResult run_result = run_with_exec("zombies 40\nprint x");
+  EXPECT_EQ(to_string(run_result.outcome.status), "ok") << run_result.outcome.reason;
+  EXPECT_EQ(run_result.answer("zombies 40"), "ok");
 }
 
 // SQ1, SQ2
 TEST(Processes, ForkBombsReachThePidsLimit) {
-  const Ran forks = run_with_exec("fork_bomb");
+  const RunResult forks = run_with_exec("fork_bomb");
   EXPECT_EQ(to_string(forks.outcome.status), "ok") << forks.outcome.reason;
   // without cgroups, the less precise rlimit applies
   const std::string limit = may_limit_by_cgroup() ? "EAGAIN after 6" : "EAGAIN after ";
   EXPECT_EQ(forks.answer("fork_bomb").rfind(limit, 0), 0U) << forks.answer("fork_bomb");
   EXPECT_GT(forks.outcome.stragglers, 0U);
-  const Ran threads = run_attempts("thread_bomb");
+  const RunResult threads = run_attempts("thread_bomb");
   EXPECT_EQ(threads.answer("thread_bomb").rfind(limit, 0), 0U) << threads.answer("thread_bomb");
 }
 
@@ -62,10 +62,10 @@ TEST(Processes, OverTheMemoryLimitIsOom) {
     EXPECT_EQ(run_attempts("touch 512").answer("touch 512"), "ENOMEM");  // the rlimit applies instead
     return;
   }
-  const Ran ran = run_attempts("touch 512");
-  EXPECT_EQ(to_string(ran.outcome.status), "oom") << ran.outcome.reason;
-  EXPECT_GE(ran.outcome.usage.memory_peak_bytes, 250ULL << 20);
-  const Ran fits = run_attempts("touch 100");
+  const RunResult run_result = run_attempts("touch 512");
+  EXPECT_EQ(to_string(run_result.outcome.status), "oom") << run_result.outcome.reason;
+  EXPECT_GE(run_result.outcome.usage.memory_peak_bytes, 250ULL << 20);
+  const RunResult fits = run_attempts("touch 100");
   EXPECT_EQ(fits.answer("touch 100"), "ok");
   EXPECT_EQ(to_string(fits.outcome.status), "ok");
 }
@@ -73,20 +73,20 @@ TEST(Processes, OverTheMemoryLimitIsOom) {
 // SQ5, SQ6, SQ7
 TEST(Processes, FoldersAreBounded) {
   for (int round = 0; round < 3; ++round) {
-    const Ran ran = run_attempts("fill /dev/shm\nfill /tmp\nopen_create /job/x\nwrite /job/x more");
-    EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-    EXPECT_EQ(ran.answer("fill /dev/shm"), "ENOSPC after 64 MiB");
-    EXPECT_EQ(ran.answer("fill /tmp"), "ENOSPC after 64 MiB");
-    EXPECT_EQ(ran.answer("write /job/x more"), "ENOSPC");  // both folders share one limit
+    const RunResult run_result = run_attempts("fill /dev/shm\nfill /tmp\nopen_create /job/x\nwrite /job/x more");
+    EXPECT_EQ(to_string(run_result.outcome.status), "ok") << run_result.outcome.reason;
+    EXPECT_EQ(run_result.answer("fill /dev/shm"), "ENOSPC after 64 MiB");
+    EXPECT_EQ(run_result.answer("fill /tmp"), "ENOSPC after 64 MiB");
+    EXPECT_EQ(run_result.answer("write /job/x more"), "ENOSPC");  // both folders share one limit
   }
   EXPECT_EQ(run_attempts("files /tmp").answer("files /tmp"), "ENOSPC");
 }
 
 // SX1
 TEST(Processes, NextJobSeesNothingOfTheFirst) {
-  const Ran first = run_attempts("write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x");
+  const RunResult first = run_attempts("write /tmp/a x\nwrite /dev/shm/b x\nwrite /job/c x");
   for (const auto& [attempt, result] : first.answers) EXPECT_EQ(result, "ok") << attempt;
-  const Ran second = run_attempts("list /tmp\nlist /dev/shm\nlist /job");
+  const RunResult second = run_attempts("list /tmp\nlist /dev/shm\nlist /job");
   for (const auto& [attempt, result] : second.answers)
     EXPECT_EQ(result, attempt == "list /job" ? "kept" : "") << attempt;
 }
@@ -102,9 +102,9 @@ TEST(Processes, EnvironmentIsEmpty) {
   SandboxConfig config = test_config();
   auto sandbox = start_sandbox(config);
   ASSERT_TRUE(sandbox) << sandbox.error().message;
-  const Ran ran = run_attempts(**sandbox, spec_with(), "environ\nread /proc/self/environ");
-  EXPECT_EQ(ran.answer("environ"), "");
-  EXPECT_EQ(ran.answer("read /proc/self/environ").find("CANARY"), std::string::npos);
+  const RunResult run_result = run_attempts(**sandbox, spec_with(), "environ\nread /proc/self/environ");
+  EXPECT_EQ(run_result.answer("environ"), "");
+  EXPECT_EQ(run_result.answer("read /proc/self/environ").find("CANARY"), std::string::npos);
 }
 
 // SI9
@@ -128,7 +128,7 @@ TEST(Processes, StatusShowsNoCapabilities) {
 
 TEST(Processes, ConcurrentJobsHaveTheirOwnUsers) {
   if (::geteuid() != 0) GTEST_SKIP() << "an ordinary user has one id only";
-  Started beside = start_attempts(shared_sandbox(), spec_with(), "print up\nsleep 300\ngetuid");
+  StartedRun beside = start_attempts(shared_sandbox(), spec_with(), "print up\nsleep 300\ngetuid");
   wait_for_output(beside, "up");
   const std::string first = run_attempts("getuid").answer("getuid");
   EXPECT_NE(first, wait_for(shared_sandbox(), beside).answer("getuid"));
@@ -137,8 +137,8 @@ TEST(Processes, ConcurrentJobsHaveTheirOwnUsers) {
 
 // SR1
 TEST(Processes, SetuidProgramGainsNothing) {
-  const Ran ran = run_with_exec("run /bin/su\ngetuid");
-  EXPECT_NE(ran.answer("getuid"), ::geteuid() == 0 ? "0" : "x");
+  const RunResult run_result = run_with_exec("run /bin/su\ngetuid");
+  EXPECT_NE(run_result.answer("getuid"), ::geteuid() == 0 ? "0" : "x");
 }
 
 // SR4 without the help of seccomp: the zygote checks that a second user namespace is refused; otherwise it does not

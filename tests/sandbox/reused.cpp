@@ -24,21 +24,21 @@ bool a_peak_begins_anew() {
   return major_number > 6 || (major_number == 6 && minor_number >= 12);
 }
 
-int pid_of(const Ran& ran) { return std::atoi(ran.answer("getpid").c_str()); }
-bool reused(const Ran& ran) { return pid_of(ran) > 2; }
+int parse_pid(const RunResult& ran) { return std::atoi(ran.answer("getpid").c_str()); }
+bool is_reused(const RunResult& ran) { return parse_pid(ran) > 2; }
 
-Ran run_in(OwnSandbox& own, const std::string& lines) {
+RunResult run_in(OwnSandbox& own, const std::string& lines) {
   return run_attempts(*own.sandbox, spec_with(), lines + "\ngetpid");
 }
 
 void wait_for_reuse(OwnSandbox& own) {
-  ASSERT_TRUE(eventually([&] { return reused(run_in(own, "")); }));
+  ASSERT_TRUE(eventually([&] { return is_reused(run_in(own, "")); }));
 }
 
 bool next_is_in_the_same(OwnSandbox& own, const std::string& lines) {
   wait_for_reuse(own);
   run_attempts(*own.sandbox, spec_with(), lines);
-  return reused(run_in(own, ""));
+  return is_reused(run_in(own, ""));
 }
 
 }  // namespace mycojobs::test

@@ -14,10 +14,10 @@ bool a_peak_begins_anew();
 
 // The process id of a job that has run "getpid". Ids are not reset between the runs of a sandbox, so a job with an id
 // other than 2 is not the first.
-int pid_of(const Ran&);
-bool reused(const Ran&);
+int parse_pid(const RunResult&);
+bool is_reused(const RunResult&);
 
-Ran run_in(OwnSandbox&, const std::string& lines);  // runs `lines` and "getpid"
+RunResult run_in(OwnSandbox&, const std::string& lines);  // runs `lines` and "getpid"
 void wait_for_reuse(OwnSandbox&);  // waits until a sandbox is free after a run, so that the next run uses it
 bool next_is_in_the_same(OwnSandbox&, const std::string& lines);  // whether the run after `lines` uses the same sandbox
 

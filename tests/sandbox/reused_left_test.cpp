@@ -10,12 +10,12 @@ namespace mycojobs::test {
 namespace {
 
 // Runs `lines` in a reused sandbox, then `next` in the same sandbox. Returns the result of `next`.
-Ran after(OwnSandbox& own, const std::string& lines, const std::string& next) {
+RunResult after(OwnSandbox& own, const std::string& lines, const std::string& next) {
   wait_for_reuse(own);
   run_in(own, lines);
-  Ran ran = run_in(own, next);
-  EXPECT_TRUE(reused(ran)) << "else this says nothing: " << lines;
-  return ran;
+  RunResult run_result = run_in(own, next);
+  EXPECT_TRUE(is_reused(run_result)) << "else this says nothing: " << lines;
+  return run_result;
 }
 
 // Flags and locks belong to an open file. They outlive the process that set them as long as init has the file open.
@@ -60,8 +60,8 @@ TEST(ReusedSandboxLeft, FolderThatCannotBeResetEndsTheSandbox) {
 TEST(ReusedSandboxLeft, MemoryOfTheZygoteIsNotChangedByAJob) {
   OwnSandbox own = own_sandbox(one_sandbox());
   for (int i = 0; i < 3; ++i) {
-    const Ran ran = run_in(own, "change_mappings");
-    EXPECT_EQ(ran.answer("change_mappings"), "none") << ran.outcome.reason;
+    const RunResult run_result = run_in(own, "change_mappings");
+    EXPECT_EQ(run_result.answer("change_mappings"), "none") << run_result.outcome.reason;
   }
 }
 
@@ -71,13 +71,13 @@ TEST(ReusedSandboxLeft, LastModificationTimeIsNotTheJobs) {
   for (const char* folder : {"/tmp", "/dev/shm", "/job", "/job/kept"}) {
     const std::string path = folder, ask = "changed_at " + path;
     wait_for_reuse(own);
-    const Ran one = run_in(own, "chmod " + path + " " +
-                                    (path == "/job"        ? "0700"
-                                     : path == "/job/kept" ? "0755"
-                                                           : "01777") +
-                                    "\n" + ask + "\nsleep 30");
-    const Ran two = run_in(own, ask);
-    ASSERT_TRUE(reused(two));
+    const RunResult one = run_in(own, "chmod " + path + " " +
+                                          (path == "/job"        ? "0700"
+                                           : path == "/job/kept" ? "0755"
+                                                                 : "01777") +
+                                          "\n" + ask + "\nsleep 30");
+    const RunResult two = run_in(own, ask);
+    ASSERT_TRUE(is_reused(two));
     EXPECT_NE(one.answer(ask), two.answer(ask)) << path;
   }
 }
@@ -93,8 +93,9 @@ TEST(ReusedSandboxLeft, FoldersRejectExtendedAttributes) {
 TEST(ReusedSandboxLeft, FoldersHaveTheSameCapacity) {
   OwnSandbox own = own_sandbox(one_sandbox());
   const std::string ask = "room_in /tmp\nroom_in /dev/shm";
-  const Ran before = after(own, "", ask);
-  const Ran next = after(own, "deep /tmp 6\nprint_into /tmp/a 2\nprint_into /dev/shm/a 1\nmknod /job/p 0x1000", ask);
+  const RunResult before = after(own, "", ask);
+  const RunResult next =
+      after(own, "deep /tmp 6\nprint_into /tmp/a 2\nprint_into /dev/shm/a 1\nmknod /job/p 0x1000", ask);
   EXPECT_EQ(next.answer("room_in /tmp"), before.answer("room_in /tmp"));
   EXPECT_EQ(next.answer("room_in /dev/shm"), before.answer("room_in /dev/shm"));
 }
@@ -119,7 +120,7 @@ TEST(ReusedSandboxLeft, MemoryContainsNoGrantsOfOtherJobs) {
   for (int i = 0; i < 6; ++i) {
     RunSpec spec = spec_with();
     spec.grants.fs_read = {path};
-    const Ran granted = run_attempts(*own.sandbox, spec, "list " + path);
+    const RunResult granted = run_attempts(*own.sandbox, spec, "list " + path);
     EXPECT_EQ(granted.answer("list " + path), "") << granted.outcome.reason;
     RunSpec other = spec_with();
     other.limits.open_files =
@@ -146,30 +147,30 @@ TEST(ReusedSandboxLeft, JobCannotImpersonateInit) {
   wait_for_reuse(own);
   std::string lines = "list /proc/self/fd\naddress_on_four\nnest_rights 4\nrights_to_channel 4";
   for (int kind = 0; kind < 32; ++kind) lines += "\nspeak_for_init 4 " + std::to_string(kind);
-  const Ran ran = run_in(own, lines);
-  for (const auto& [attempt, result] : ran.answers) {
+  const RunResult run_result = run_in(own, lines);
+  for (const auto& [attempt, result] : run_result.answers) {
     if (attempt.find('_') == std::string::npos) continue;
     EXPECT_EQ(result, "EPERM") << attempt;
   }
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.outcome.usage.pids_peak, may_limit_by_cgroup() ? 1U : 0U);
-  const Ran next = run_in(own, "exit 7");
+  EXPECT_EQ(to_string(run_result.outcome.status), "ok") << run_result.outcome.reason;
+  EXPECT_EQ(run_result.outcome.usage.pids_peak, may_limit_by_cgroup() ? 1U : 0U);
+  const RunResult next = run_in(own, "exit 7");
   EXPECT_EQ(next.outcome.exit_code, 7);
-  EXPECT_TRUE(reused(run_in(own, "")));
+  EXPECT_TRUE(is_reused(run_in(own, "")));
 }
 
 // Pid 1 has no handlers, so the kernel drops signals from inside. A blocked signal would stay queued and reduce the
 // user's quota. Landlock of newer kernels blocks such signals, so this test runs without Landlock.
 TEST(ReusedSandboxLeft, NoSignalIsPendingForInit) {
   SandboxConfig config = one_sandbox();
-  config.leave_out = {"landlock"};
+  config.disabled_steps = {"landlock"};
   OwnSandbox own = own_sandbox(config);
   wait_for_reuse(own);
   const int before = std::stoi(run_in(own, "room_for_signals").answer("room_for_signals"));
   EXPECT_GT(before, 900);
   EXPECT_EQ(run_in(own, "flood_init 3000").answer("flood_init 3000"), "ok");
-  const Ran next = run_in(own, "room_for_signals");
-  ASSERT_TRUE(reused(next));
+  const RunResult next = run_in(own, "room_for_signals");
+  ASSERT_TRUE(is_reused(next));
   EXPECT_GE(std::stoi(next.answer("room_for_signals")), before - 8);
 }
 
@@ -196,7 +197,7 @@ TEST(ReusedSandboxLeft, RefusalsInANestedGroupAreReported) {
     spec.run = next_run();
     return run_attempts(*own.sandbox, spec, lines + "\ngetpid");
   };
-  ASSERT_TRUE(eventually([&] { return reused(run("")); }));
+  ASSERT_TRUE(eventually([&] { return is_reused(run("")); }));
   for (int i = 0; i < 3; ++i) run("shell sleep 0.05 | sleep 0.05 | sleep 0.05; :");
   EXPECT_EQ(to_string(run("fork_bomb\nexit 3").outcome.status), "pids_limit");
   EXPECT_EQ(to_string(run("exit 3").outcome.status), "exit");
@@ -212,11 +213,11 @@ TEST(ReusedSandboxLeft, CpuOfUnreapedChildrenIsNotTheNextRuns) {
     spec.run = next_run();
     return run_attempts(*own.sandbox, spec, lines + "\ngetpid");
   };
-  ASSERT_TRUE(eventually([&] { return reused(run("")); }));
-  const Ran burnt = run("burn_unwaited 6 100");
+  ASSERT_TRUE(eventually([&] { return is_reused(run("")); }));
+  const RunResult burnt = run("burn_unwaited 6 100");
   ASSERT_EQ(burnt.answer("burn_unwaited 6 100"), "ok");
   spec.limits.cpu_ms = 400;
-  const Ran next = run("sleep 500");
+  const RunResult next = run("sleep 500");
   EXPECT_EQ(to_string(next.outcome.status), "ok") << next.outcome.reason;
   EXPECT_LT(next.outcome.usage.user_us + next.outcome.usage.system_us, 300'000U);
 }

@@ -32,13 +32,13 @@ const std::map<std::string, std::string> kList = {
     {"SH", "1 2 3 4 6 7"},
 };
 
-struct Covered {
+struct RowCoverage {
   std::vector<std::string> tests;
   std::string remark;  // text after | or :
 };
 
-std::map<std::string, Covered> read_rows() {
-  std::map<std::string, Covered> rows;
+std::map<std::string, RowCoverage> read_rows() {
+  std::map<std::string, RowCoverage> rows;
   std::ifstream file(mj::test::source_path("tests/sandbox/rows.txt"));
   EXPECT_TRUE(file);
   for (std::string line; std::getline(file, line);) {

@@ -55,13 +55,14 @@ bool has_alive(pid_t pid) {
 struct Family {
   pid_t zygote = -1, init = -1, job = -1, straggler = -1;
 };
-Family family_of(const OwnSandbox& own) {
+Family find_family(const OwnSandbox& own) {
   Family family;
-  EXPECT_TRUE(eventually([&] { return children_of(own.launcher).size() == 1; }));  // the zygote of the canary has ended
-  family.zygote = children_of(own.launcher).at(0);
-  EXPECT_TRUE(eventually([&] { return children_of(family.zygote).size() == 1; }));  // the canary has ended
-  family.init = children_of(family.zygote).at(0);
-  const auto processes = children_of(family.init);
+  EXPECT_TRUE(
+      eventually([&] { return find_children(own.launcher).size() == 1; }));  // the zygote of the canary has ended
+  family.zygote = find_children(own.launcher).at(0);
+  EXPECT_TRUE(eventually([&] { return find_children(family.zygote).size() == 1; }));  // the canary has ended
+  family.init = find_children(family.zygote).at(0);
+  const auto processes = find_children(family.init);
   family.job = processes.at(0);  // the older process, because /proc is sorted
   if (processes.size() > 1) family.straggler = processes.at(1);
   return family;
@@ -128,9 +129,9 @@ TEST(AliveLock, LauncherZygoteAndInitHaveTheLock) {
   config.prewarmed = 0;  // so all processes below the zygote belong to the run
   config.alive_fd = file.fd();
   OwnSandbox own = own_sandbox(config);
-  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const Family family = family_of(own);
+  const Family family = find_family(own);
   for (pid_t pid : {own.launcher, family.zygote, family.init}) EXPECT_TRUE(has_alive(pid)) << pid;
   EXPECT_FALSE(open_files(family.job).empty());
   EXPECT_FALSE(has_alive(family.job));
@@ -147,9 +148,9 @@ TEST(AliveLock, LockIsFreeOnlyAfterTheLastInit) {
   config.alive_fd = file.fd();
   OwnSandbox own = own_sandbox(config);
   file.leave();
-  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const Family family = family_of(own);
+  const Family family = find_family(own);
   Tracer tracer(family.init, PTRACE_O_TRACEEXIT);
   EXPECT_FALSE(file.is_free());
   ::kill(own.guardian, SIGKILL);
@@ -173,9 +174,9 @@ TEST(AliveLock, LockIsHeldUntilTheJobIsGone) {
     config.prewarmed = 0;  // so all processes below the zygote belong to the run
     config.alive_fd = file.fd();
     OwnSandbox own = own_sandbox(config);
-    Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+    StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
     wait_for_output(started, "up");
-    const Family family = family_of(own);
+    const Family family = find_family(own);
     const pid_t all[] = {family.job, own.launcher, family.zygote, family.init};
     (void)!::write(report[1], all, sizeof all);
     ::pause();
@@ -192,16 +193,16 @@ TEST(AliveLock, LockIsHeldUntilTheJobIsGone) {
   EXPECT_FALSE(file.is_free()) << "the job is there, and it does not count";
   tracer.release();
   EXPECT_TRUE(eventually([&] { return file.is_free(); }));
-  EXPECT_TRUE(gone(all[0])) << "the lock was free too early";
+  EXPECT_TRUE(is_reaped(all[0])) << "the lock was free too early";
   ::close(report[0]);
   ::close(report[1]);
 }
 
 TEST(Unkillable, IsReportedWithoutDelayingOthers) {
   OwnSandbox own = own_sandbox(impatient_config());
-  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const Family family = family_of(own);
+  const Family family = find_family(own);
   Tracer tracer(family.job);
   own.sandbox->kill(started.spec.run, KillReason::cancelled, 0);
   const auto report = next_report(*own.sandbox, started.spec.run);
@@ -225,9 +226,9 @@ TEST(Usage, LateJobHasTheUsageOfItsGroup) {
   SandboxConfig config = impatient_config();
   config.unkillable_ms = 60000;
   OwnSandbox own = own_sandbox(config);
-  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nspin");
+  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nspin");
   wait_for_output(started, "up");
-  const Family family = family_of(own);
+  const Family family = find_family(own);
   const auto used_ms = [&] {
     clockid_t clock{};
     timespec used{};
@@ -249,9 +250,9 @@ TEST(Unkillable, StragglerOfAnEndedJobIsReported) {
   OwnSandbox own = own_sandbox(impatient_config());
   RunSpec spec = spec_with();
   spec.limits.exec = true;
-  Started started = start_attempts(*own.sandbox, spec, "daemonize\nprint up\nsleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec, "daemonize\nprint up\nsleep 60000");
   wait_for_output(started, "up");
-  const Family family = family_of(own);
+  const Family family = find_family(own);
   ASSERT_GT(family.straggler, 0);
   Tracer tracer(family.straggler);
   ::kill(family.job, SIGSEGV);
@@ -259,18 +260,18 @@ TEST(Unkillable, StragglerOfAnEndedJobIsReported) {
   ASSERT_TRUE(report);
   EXPECT_EQ(to_string(report->status), "unkillable");
   tracer.release();
-  const Ran ran = wait_for(*own.sandbox, started);
-  EXPECT_EQ(to_string(ran.outcome.status), "signal") << ran.outcome.reason;
-  EXPECT_EQ(ran.outcome.signal, SIGSEGV);
+  const RunResult result = wait_for(*own.sandbox, started);
+  EXPECT_EQ(to_string(result.outcome.status), "signal") << result.outcome.reason;
+  EXPECT_EQ(result.outcome.signal, SIGSEGV);
 }
 
 // The processes of the other run have ended, but its zygote cannot report this.
 TEST(Unkillable, DelaysNoOtherRunOfItsZygote) {
   OwnSandbox own = own_sandbox(impatient_config());
-  Started stuck = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun stuck = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(stuck, "up");
-  const Family family = family_of(own);
-  Started other = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  const Family family = find_family(own);
+  StartedRun other = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(other, "up");
   Tracer tracer(family.job);
   ::kill(family.zygote, SIGKILL);  // its exit blocks in the kernel until all its namespaces have ended
@@ -288,9 +289,9 @@ TEST(Unkillable, DelaysNoOtherRunOfItsZygote) {
 // A lost run may start again elsewhere, so it must not be reported as lost while one of its processes exists.
 TEST(Unkillable, IsLostOnlyAfterItIsGone) {
   OwnSandbox own = own_sandbox(impatient_config());
-  Started started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
+  StartedRun started = start_attempts(*own.sandbox, spec_with(), "print up\nsleep 60000");
   wait_for_output(started, "up");
-  const Family family = family_of(own);
+  const Family family = find_family(own);
   Tracer tracer(family.job);
   ::kill(own.launcher, SIGKILL);
   const auto report = next_report(*own.sandbox, started.spec.run);
@@ -301,7 +302,7 @@ TEST(Unkillable, IsLostOnlyAfterItIsGone) {
   EXPECT_TRUE(own.sandbox->read_ended().empty());
   tracer.release();
   EXPECT_EQ(to_string(wait_for(*own.sandbox, started).outcome.status), "lost");
-  EXPECT_TRUE(gone(family.job));
+  EXPECT_TRUE(is_reaped(family.job));
 }
 
 }  // namespace

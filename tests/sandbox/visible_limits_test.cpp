@@ -16,7 +16,7 @@ namespace {
 
 using MountFlags = std::set<std::string>;
 
-MountFlags mount_flags_of(const std::string& text) {
+MountFlags parse_mount_flags(const std::string& text) {
   MountFlags flags;
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {
@@ -66,15 +66,15 @@ const MountFlags* mount_row_for(const std::map<std::string, MountFlags>& expecte
 }
 
 void expect_mounts(const RunSpec& spec, const std::map<std::string, MountFlags>& expected) {
-  const Ran ran = run_attempts(shared_sandbox(), spec, "all_mounts");
-  std::istringstream mounts(ran.answer("all_mounts"));
+  const RunResult run_result = run_attempts(shared_sandbox(), spec, "all_mounts");
+  std::istringstream mounts(run_result.answer("all_mounts"));
   std::map<std::string, std::string> seen;  // a later mount covers an earlier mount of the same path
   for (std::string mount; std::getline(mounts, mount, '|');) {
     const std::size_t blank = mount.find(' ');
     seen[mount.substr(0, blank)] = blank == std::string::npos ? "" : mount.substr(blank + 1);
   }
   for (const auto& [place, text] : seen) {
-    const MountFlags flags = mount_flags_of(text);
+    const MountFlags flags = parse_mount_flags(text);
     const MountFlags* row = mount_row_for(expected, place);
     if (row == nullptr) {
       ADD_FAILURE() << "a mount without a row: " << place;
@@ -85,7 +85,7 @@ void expect_mounts(const RunSpec& spec, const std::map<std::string, MountFlags>&
         << place << ' ' << text << ": expected " << flag_list(*row);
   }
   for (const char* place : {"/", "/usr", "/host", "/proc", "/tmp", "/job", "/dev/shm", "/dev/null", "/etc/passwd"})
-    EXPECT_TRUE(seen.contains(place)) << place << " in " << ran.answer("all_mounts");
+    EXPECT_TRUE(seen.contains(place)) << place << " in " << run_result.answer("all_mounts");
 }
 
 TEST(VisibleMounts, HaveTheirFlags) {
@@ -129,9 +129,9 @@ TEST(VisibleFiles, ConfigurationOfProgramsWithoutSecrets) {
                            "/etc/java-17-openjdk/management/management.properties", "/etc/php", "/etc/shadow",
                            "/etc/ImageMagick-6/policy.xml"})
     expect("open_read " + std::string(path), "ENOENT");
-  const Ran ran = run_attempts(lines);
+  const RunResult run_result = run_attempts(lines);
   for (const auto& [line, result] : expected) {
-    std::string answer = ran.answer(line);
+    std::string answer = run_result.answer(line);
     if (answer == "EACCES" || answer == "EROFS") answer = "denied";  // by Landlock, or by the mount
     EXPECT_EQ(answer, result) << line;
   }
@@ -173,9 +173,9 @@ TEST(VisibleLimits, AreThoseOfTheRun) {
   spec.limits.open_files = 77;
   spec.limits.file_bytes = 5U << 20;
   spec.limits.pids = 33;
-  const Ran ran = run_attempts(shared_sandbox(), spec, "all_limits");
+  const RunResult run_result = run_attempts(shared_sandbox(), spec, "all_limits");
   const auto expected = expected_limits(spec.limits);
-  std::istringstream words(ran.answer("all_limits"));
+  std::istringstream words(run_result.answer("all_limits"));
   int seen = 0;
   for (std::string word; words >> word; ++seen) {
     const int resource = std::stoi(word);
@@ -187,7 +187,7 @@ TEST(VisibleLimits, AreThoseOfTheRun) {
     const rlim_t hard = row == expected.end() ? ours.rlim_max : row->second;
     EXPECT_EQ(value, std::to_string(soft) + ":" + std::to_string(hard)) << "resource " << resource;
   }
-  EXPECT_EQ(seen, RLIM_NLIMITS) << ran.answer("all_limits");
+  EXPECT_EQ(seen, RLIM_NLIMITS) << run_result.answer("all_limits");
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace mycojobs::test {
 namespace {
 
-Ran run_with(const std::function<void(RunSpec&)>& change, const std::string& lines) {
+RunResult run_with(const std::function<void(RunSpec&)>& change, const std::string& lines) {
   RunSpec spec = spec_with();
   change(spec);
   return run_attempts(shared_sandbox(), spec, lines);
@@ -20,38 +20,38 @@ Ran run_with(const std::function<void(RunSpec&)>& change, const std::string& lin
 
 // SQ14
 TEST(Waiting, SpinningJobReachesItsCpuLimit) {
-  const Ran ran = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 300; }, "spin");
-  EXPECT_EQ(to_string(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
-  EXPECT_GE(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 285000U);
+  const RunResult result = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 300; }, "spin");
+  EXPECT_EQ(to_string(result.outcome.status), "timeout_cpu") << result.outcome.reason;
+  EXPECT_GE(result.outcome.usage.user_us + result.outcome.usage.system_us, 285000U);
 }
 
 // SQ14, SQ16: CPU time spread over children that end before the limit.
 TEST(Waiting, CpuOfAllProcessesCountsTogether) {
-  const Ran ran = run_with(
+  const RunResult result = run_with(
       [](RunSpec& spec) {
         spec.limits.cpu_ms = 300;
         spec.limits.exec = true;
       },
       "fork_spin\nfork_spin\nfork_spin\nsleep 60000");
-  EXPECT_EQ(to_string(ran.outcome.status), "timeout_cpu") << ran.outcome.reason;
+  EXPECT_EQ(to_string(result.outcome.status), "timeout_cpu") << result.outcome.reason;
 }
 
 // Sleeping does not count as CPU time.
 TEST(Waiting, SleepCostsNoCpu) {
-  const Ran ran = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 100; }, "sleep 500");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
+  const RunResult result = run_with([](RunSpec& spec) { spec.limits.cpu_ms = 100; }, "sleep 500");
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
 }
 
 // A write beyond the file size limit: the kernel's signal is reported as file_limit.
 TEST(Waiting, FileOverItsLimitIsFileLimit) {
-  const Ran ran = run_with([](RunSpec& spec) { spec.limits.file_bytes = 1U << 20; }, "print_into /tmp/x 2");
-  EXPECT_EQ(to_string(ran.outcome.status), "file_limit") << ran.outcome.reason;
+  const RunResult result = run_with([](RunSpec& spec) { spec.limits.file_bytes = 1U << 20; }, "print_into /tmp/x 2");
+  EXPECT_EQ(to_string(result.outcome.status), "file_limit") << result.outcome.reason;
 }
 
 // SQ1
 TEST(Waiting, JobOverItsPidsLimitGetsThatError) {
-  const Ran ran = run_with([](RunSpec& spec) { spec.limits.exec = true; }, "fork_bomb\nexit 1");
-  EXPECT_EQ(to_string(ran.outcome.status), "pids_limit") << ran.outcome.reason;
+  const RunResult result = run_with([](RunSpec& spec) { spec.limits.exec = true; }, "fork_bomb\nexit 1");
+  EXPECT_EQ(to_string(result.outcome.status), "pids_limit") << result.outcome.reason;
 }
 
 // SF7, SF8, SF16 with granted folders: one is readable, one is writable, and no other folder is accessible.
@@ -61,7 +61,7 @@ TEST(Waiting, OnlyGrantedFoldersAreOpen) {
   for (const char* name : {"/read/f", "/write/f", "/other/f"}) std::ofstream(base + name) << "text";
   std::filesystem::permissions(base + "/write", std::filesystem::perms(0777));
   std::filesystem::create_symlink("../other/f", base + "/read/link");
-  const Ran ran = run_with(
+  const RunResult result = run_with(
       [&](RunSpec& spec) {
         spec.grants.fs_read = {base + "/read"};
         spec.grants.fs_write = {base + "/write"};
@@ -70,15 +70,15 @@ TEST(Waiting, OnlyGrantedFoldersAreOpen) {
           base + "/write/new\nopen_read " + base + "/other/f\nopen_read " + base + "/read/link\nopen_at " + base +
           "/read ../other/f\nrename " + base + "/read/f " + base + "/write/g\nhardlink " + base + "/read/f " + base +
           "/write/h\nmknod " + base + "/write/null 0x2000\nexec_copy " + base + "/write/program");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("read " + base + "/read/f"), "text");
-  EXPECT_EQ(ran.answer("open_create " + base + "/write/new"), "ok");
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
+  EXPECT_EQ(result.answer("read " + base + "/read/f"), "text");
+  EXPECT_EQ(result.answer("open_create " + base + "/write/new"), "ok");
   for (const std::string& line :
        {"open_write " + base + "/read/f", "open_truncate " + base + "/read/f", "open_read " + base + "/other/f",
         "open_read " + base + "/read/link", "open_at " + base + "/read ../other/f",
         "rename " + base + "/read/f " + base + "/write/g", "hardlink " + base + "/read/f " + base + "/write/h",
         "mknod " + base + "/write/null 0x2000", "exec_copy " + base + "/write/program"}) {
-    EXPECT_NE(ran.answer(line), "ok") << line;
+    EXPECT_NE(result.answer(line), "ok") << line;
   }
   std::filesystem::remove_all(base);
 }
@@ -89,8 +89,8 @@ TEST(Waiting, GrantBehindALinkIsRejected) {
   std::filesystem::create_directories(base);
   std::filesystem::create_directory_symlink("/etc", base + "/link");
   for (const std::string& folder : {base + "/link", base + "/link/ssl", base + "/../../../etc"}) {
-    const Ran ran = run_with([&](RunSpec& spec) { spec.grants.fs_read = {folder}; }, "getpid");
-    EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << folder;
+    const RunResult result = run_with([&](RunSpec& spec) { spec.grants.fs_read = {folder}; }, "getpid");
+    EXPECT_EQ(to_string(result.outcome.status), "setup_error") << folder;
   }
   std::filesystem::remove_all(base);
 }
@@ -98,23 +98,24 @@ TEST(Waiting, GrantBehindALinkIsRejected) {
 // SH2
 TEST(Waiting, UnknownOrForbiddenSystemCallIsRejected) {
   for (const char* name : {"no_such_call", "mount", "", "read; write"}) {
-    const Ran ran = run_with([&](RunSpec& spec) { spec.grants.syscalls = {name}; }, "getpid");
-    EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << name;
+    const RunResult result = run_with([&](RunSpec& spec) { spec.grants.syscalls = {name}; }, "getpid");
+    EXPECT_EQ(to_string(result.outcome.status), "setup_error") << name;
   }
 }
 
 // SN1, SN2, SN5 where the job has a network of its own: sockets work, but no peer is reachable.
 TEST(Waiting, LoopbackIsTheJobsOwn) {
-  const Ran ran = run_with([](RunSpec& spec) { spec.grants.network = Network::loopback; },
-                           "socket 2 1\nsocket 10 1\nconnect_tcp 127.0.0.1 6379\nconnect_tcp 1.1.1.1 80\nconnect_tcp "
-                           "169.254.169.254 80\nsocket 2 3\nsocket 16 3\nsocket 17 3\nsocket 38 5\nsocket 40 1");
-  EXPECT_EQ(to_string(ran.outcome.status), "ok") << ran.outcome.reason;
-  EXPECT_EQ(ran.answer("socket 2 1"), "ok");
-  EXPECT_EQ(ran.answer("connect_tcp 127.0.0.1 6379"), "ECONNREFUSED");
-  EXPECT_EQ(ran.answer("connect_tcp 1.1.1.1 80"), "ENETUNREACH");
-  EXPECT_EQ(ran.answer("connect_tcp 169.254.169.254 80"), "ENETUNREACH");
+  const RunResult result =
+      run_with([](RunSpec& spec) { spec.grants.network = Network::loopback; },
+               "socket 2 1\nsocket 10 1\nconnect_tcp 127.0.0.1 6379\nconnect_tcp 1.1.1.1 80\nconnect_tcp "
+               "169.254.169.254 80\nsocket 2 3\nsocket 16 3\nsocket 17 3\nsocket 38 5\nsocket 40 1");
+  EXPECT_EQ(to_string(result.outcome.status), "ok") << result.outcome.reason;
+  EXPECT_EQ(result.answer("socket 2 1"), "ok");
+  EXPECT_EQ(result.answer("connect_tcp 127.0.0.1 6379"), "ECONNREFUSED");
+  EXPECT_EQ(result.answer("connect_tcp 1.1.1.1 80"), "ENETUNREACH");
+  EXPECT_EQ(result.answer("connect_tcp 169.254.169.254 80"), "ENETUNREACH");
   for (const char* line : {"socket 2 3", "socket 16 3", "socket 17 3", "socket 38 5", "socket 40 1"}) {
-    EXPECT_NE(ran.answer(line), "ok") << line;
+    EXPECT_NE(result.answer(line), "ok") << line;
   }
 }
 
@@ -124,9 +125,9 @@ TEST(Waiting, EachRunHasItsOwnPolicyInAnyOrder) {
     RunSpec spec = spec_with();
     spec.limits.exec = i % 2 == 0;
     if (i % 3 == 0) spec.grants.network = Network::loopback;
-    const Ran ran = run_attempts(shared_sandbox(), spec, "fork\nsocket 2 1");
-    EXPECT_EQ(ran.answer("fork"), spec.limits.exec ? "ok" : "EPERM") << i;
-    EXPECT_EQ(ran.answer("socket 2 1"), i % 3 == 0 ? "ok" : "EAFNOSUPPORT");
+    const RunResult result = run_attempts(shared_sandbox(), spec, "fork\nsocket 2 1");
+    EXPECT_EQ(result.answer("fork"), spec.limits.exec ? "ok" : "EPERM") << i;
+    EXPECT_EQ(result.answer("socket 2 1"), i % 3 == 0 ? "ok" : "EAFNOSUPPORT");
   }
 }
 
@@ -140,10 +141,10 @@ Outcome run_of_bad_host(const std::string& name, bool& alive) {
   OwnSandbox own = own_sandbox(config);
   RunSpec spec = spec_with(500);
   spec.host = name;
-  const Ran ran = run_attempts(*own.sandbox, spec, "getpid");
+  const RunResult result = run_attempts(*own.sandbox, spec, "getpid");
   alive = own.sandbox->alive();
   std::filesystem::remove_all(folder);
-  return ran.outcome;
+  return result.outcome;
 }
 
 // The host exits at once: on a busy machine, the exit may be detected before its message.

@@ -62,50 +62,52 @@ TEST_F(FlowService, ForeignAndMissingFlowsLookTheSame) {
     EXPECT_THAT(message(start_flow(caller, stores(), {777, "rpc"})), HasSubstr("does not exist in context 1"));
   }
   // The value at the key is not a flow record.
-  redis_.plain(1, {"SET", "flow:778", "x"});
+  redis_.run_command(1, {"SET", "flow:778", "x"});
   EXPECT_EQ(control(stranger_, {.flow = 778}), "denied");
   EXPECT_EQ(control(operator_, {.flow = 778}), "not_found");
 }
 
 TEST_F(FlowService, ScriptsThatAgentsRejectAreRejected) {
-  RequestContext maker = submitter_;
-  maker.max_script_bytes = 100;
-  const auto made = [&](std::size_t bytes, bool in_a_child) {
+  RequestContext creator = submitter_;
+  creator.max_script_bytes = 100;
+  const auto create = [&](std::size_t bytes, bool in_a_child) {
     const nlohmann::json job{{"script", std::string(bytes, 'x')}, {"type", "python"}};
     nlohmann::json definition{{"name", "f"}, {"jobs", {{"a", job}}}};
     if (in_a_child) definition = {{"name", "g"}, {"jobs", {{"c", {{"flow", definition}}}}}};
-    return create_flow(maker, stores(), definition, nullptr, {});
+    return create_flow(creator, stores(), definition, nullptr, {});
   };
-  EXPECT_EQ(outcome(made(100, false)), "");
-  EXPECT_EQ(outcome(made(101, false)), "too_large");
-  EXPECT_EQ(message(made(101, false)), "definition: jobs.a: script: is 101 bytes, and job.max_script_bytes allows 100");
-  EXPECT_EQ(outcome(made(100, true)), "");
-  EXPECT_EQ(message(made(101, true)),
+  EXPECT_EQ(outcome(create(100, false)), "");
+  EXPECT_EQ(outcome(create(101, false)), "too_large");
+  EXPECT_EQ(message(create(101, false)),
+            "definition: jobs.a: script: is 101 bytes, and job.max_script_bytes allows 100");
+  EXPECT_EQ(outcome(create(100, true)), "");
+  EXPECT_EQ(message(create(101, true)),
             "definition: jobs.c.flow: jobs.a: script: is 101 bytes, and job.max_script_bytes allows 100");
 }
 
 TEST_F(FlowService, LocalNodesAreCheckedAgainstTheCeiling) {
-  const RequestContext maker = below_128_mib(submitter_);
-  const auto made = [&](const std::string& node, bool in_a_child) {
+  const RequestContext creator = below_128_mib(submitter_);
+  const auto create = [&](const std::string& node, bool in_a_child) {
     auto job = nlohmann::json::parse(node);
     job.update({{"script", "pass"}, {"type", "python"}});
     nlohmann::json definition{{"name", "f"}, {"jobs", {{"a", job}}}};
     if (in_a_child) definition = {{"name", "g"}, {"jobs", {{"c", {{"flow", definition}}}}}};
-    return message(create_flow(maker, stores(), definition, nullptr, {}));
+    return message(create_flow(creator, stores(), definition, nullptr, {}));
   };
   for (const bool in_a_child : {false, true}) {
     const std::string where = in_a_child ? "definition: jobs.c.flow: jobs.a: " : "definition: jobs.a: ";
-    EXPECT_EQ(made(R"({"policy": {"memory": "128 MiB"}})", in_a_child), "");
-    EXPECT_THAT(made(R"({"policy": {"memory": "129 MiB"}})", in_a_child), StartsWith(where + std::string(kOver128MiB)));
-    EXPECT_THAT(made(R"({"policy": {"memory": "129 MiB"}, "each": [1, 2]})", in_a_child),
+    EXPECT_EQ(create(R"({"policy": {"memory": "128 MiB"}})", in_a_child), "");
+    EXPECT_THAT(create(R"({"policy": {"memory": "129 MiB"}})", in_a_child),
+                StartsWith(where + std::string(kOver128MiB)));
+    EXPECT_THAT(create(R"({"policy": {"memory": "129 MiB"}, "each": [1, 2]})", in_a_child),
                 StartsWith(where + std::string(kOver128MiB)));
   }
-  EXPECT_EQ(made(R"({"policy": {"memory": "129 MiB"}, "supervisor_url": "http://there.example:9652"})", false), "")
+  EXPECT_EQ(create(R"({"policy": {"memory": "129 MiB"}, "supervisor_url": "http://there.example:9652"})", false), "")
       << "the ceiling there counts";
   Job greedy = new_job(8);
   greedy.policy = R"({"memory": "129 MiB"})";
   ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, greedy)), "");
-  EXPECT_THAT(message(create_flow_of_jobs(maker, stores(), "f", nlohmann::json{8U}, nullptr, {})),
+  EXPECT_THAT(message(create_flow_of_jobs(creator, stores(), "f", nlohmann::json{8U}, nullptr, {})),
               StartsWith("jobs[0]: " + std::string(kOver128MiB)));
 }
 
@@ -131,9 +133,9 @@ TEST_F(FlowService, FlowOfJobsIsInItsCreatorsTrace) {
   ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, new_job(8))), "");
   CreateFlow request;
   request.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-  const auto made = create_flow_of_jobs(submitter_, stores(), "f", {8U}, nullptr, request);
-  ASSERT_TRUE(made) << message(made);
-  EXPECT_EQ(field("flow:" + std::to_string(made->id), "traceparent"), request.traceparent);
+  const auto create = create_flow_of_jobs(submitter_, stores(), "f", {8U}, nullptr, request);
+  ASSERT_TRUE(create) << message(create);
+  EXPECT_EQ(field("flow:" + std::to_string(create->id), "traceparent"), request.traceparent);
 }
 
 // The caller may be killed between any two steps.
@@ -148,10 +150,10 @@ TEST_F(FlowService, InterruptedCreationResumesWithTheSameCall) {
       const auto broken = make();
       redis_.set_faults([](std::string_view) { return Fault::none; });
       EXPECT_FALSE(broken) << step;
-      const auto made = make();
+      const auto create = make();
       const bool was_made = how == Fault::after && std::string_view(step) == "flow_put";
-      EXPECT_EQ(outcome(made), was_made ? "conflict" : "") << step << ": " << message(made);
-      EXPECT_TRUE(was_made || (made && start_flow(submitter_, stores(), {made->id, "rpc"})));
+      EXPECT_EQ(outcome(create), was_made ? "conflict" : "") << step << ": " << message(create);
+      EXPECT_TRUE(was_made || (create && start_flow(submitter_, stores(), {create->id, "rpc"})));
     }
   }
 }
@@ -161,11 +163,11 @@ TEST_F(FlowService, ReplayIsInItsCallersTrace) {
                     named = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   CreateFlow request;
   request.traceparent = first;
-  const auto made =
+  const auto create =
       create_flow(submitter_, stores(), {{"name", "f"}, {"jobs", {{"a", {{"log", "x"}}}}}}, nullptr, request);
-  ASSERT_TRUE(made) << message(made);
+  ASSERT_TRUE(create) << message(create);
   const auto trace_of = [&](const RequestContext& by, const std::string& given) {
-    const auto again = replay_flow(by, stores(), {.flow = made->id, .traceparent = given});
+    const auto again = replay_flow(by, stores(), {.flow = create->id, .traceparent = given});
     return again ? field("flow:" + std::to_string(again->id), "traceparent") : message(again);
   };
   EXPECT_EQ(trace_of(submitter_, ""), "") << "the first run's is over";
@@ -183,19 +185,19 @@ TEST_F(FlowService, ReplayAndAdoptionUseTheCurrentCeiling) {
   for (const bool in_a_child : {false, true}) {
     nlohmann::json definition{{"name", "f"}, {"jobs", {{"a", greedy}}}};
     if (in_a_child) definition = {{"name", "g"}, {"jobs", {{"c", {{"flow", definition}}}}}};
-    const auto made = create_flow(submitter_, stores(), definition, nullptr, {});
-    ASSERT_TRUE(made) << message(made);
-    const auto replayed = replay_flow(below_128_mib(submitter_), stores(), {made->id});
+    const auto create = create_flow(submitter_, stores(), definition, nullptr, {});
+    ASSERT_TRUE(create) << message(create);
+    const auto replayed = replay_flow(below_128_mib(submitter_), stores(), {create->id});
     EXPECT_EQ(outcome(replayed), "invalid");
     EXPECT_THAT(message(replayed),
-                StartsWith("flow " + std::to_string(made->id) + ": " +
+                StartsWith("flow " + std::to_string(create->id) + ": " +
                            (in_a_child ? "jobs.c.flow: jobs.a: " : "jobs.a: ") + std::string(kOver128MiB)));
-    EXPECT_EQ(outcome(replay_flow(submitter_, stores(), {made->id})), "");
+    EXPECT_EQ(outcome(replay_flow(submitter_, stores(), {create->id})), "");
   }
-  redis_.plain(1, {"HSET", "job:16:2001", "id", "2001", "caller_id", "16", "context_id", "1", "script", "pass",
-                   "script_type", "python", "status", "dispatched", "policy", R"({"memory": "129 MiB"})"});
-  redis_.plain(1, {"HSET", "flow:33", "id", "33", "caller_id", "16", "context_id", "1", "jobs", "[2001]", "status",
-                   "dispatched"});
+  redis_.run_command(1, {"HSET", "job:16:2001", "id", "2001", "caller_id", "16", "context_id", "1", "script", "pass",
+                         "script_type", "python", "status", "dispatched", "policy", R"({"memory": "129 MiB"})"});
+  redis_.run_command(1, {"HSET", "flow:33", "id", "33", "caller_id", "16", "context_id", "1", "jobs", "[2001]",
+                         "status", "dispatched"});
   const auto started = start_flow(below_128_mib(submitter_), stores(), {33, "rpc"});
   EXPECT_EQ(outcome(started), "invalid");
   EXPECT_THAT(message(started), StartsWith("job:16:2001: " + std::string(kOver128MiB)));

@@ -40,44 +40,44 @@ TEST_F(JobService, NewJobBelongsToItsCallerWithoutReservedFields) {
 }
 
 TEST_F(JobService, ScriptThatAgentsRejectIsRejectedAtSubmission) {
-  RequestContext maker = submitter_;
-  maker.max_script_bytes = 10;
+  RequestContext creator = submitter_;
+  creator.max_script_bytes = 10;
   Job job = new_job(7);
   job.script = std::string(10, 'x');
-  EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, job)), "");
+  EXPECT_EQ(outcome(create_job(creator, *store_, std::nullopt, job)), "");
   job.id = 8;
   job.script += 'x';
   const std::string refused = "script: is 11 bytes, and job.max_script_bytes allows 10";
-  EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, job)), "too_large");
-  EXPECT_EQ(message(create_job(maker, *store_, std::nullopt, job)), refused);
-  EXPECT_EQ(message(submit_job(maker, *store_, std::nullopt, job)), refused);
-  EXPECT_EQ(message(create_jobs(maker, *store_, std::nullopt, {new_job(9), job}, false)), "jobs[1]: " + refused);
+  EXPECT_EQ(outcome(create_job(creator, *store_, std::nullopt, job)), "too_large");
+  EXPECT_EQ(message(create_job(creator, *store_, std::nullopt, job)), refused);
+  EXPECT_EQ(message(submit_job(creator, *store_, std::nullopt, job)), refused);
+  EXPECT_EQ(message(create_jobs(creator, *store_, std::nullopt, {new_job(9), job}, false)), "jobs[1]: " + refused);
   EXPECT_EQ(store_->keys(1, "job:", 10)->size(), 1U);
-  maker.is_operator = true;
-  EXPECT_EQ(as_named(maker, 16, "actor_id")->max_script_bytes, 10U) << "also as another";
+  creator.is_operator = true;
+  EXPECT_EQ(as_named(creator, 16, "actor_id")->max_script_bytes, 10U) << "also as another";
 }
 
 TEST_F(JobService, EveryEntryPointChecksTheCeiling) {
-  const RequestContext maker = below_128_mib(submitter_);
+  const RequestContext creator = below_128_mib(submitter_);
   Job job = new_job(7);
   job.policy = R"({"memory": "128 MiB"})";
-  EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, job)), "");
-  EXPECT_EQ(outcome(start_job(maker, *store_, "job:16:7")), "");
+  EXPECT_EQ(outcome(create_job(creator, *store_, std::nullopt, job)), "");
+  EXPECT_EQ(outcome(start_job(creator, *store_, "job:16:7")), "");
   Job greedy = new_job(8);
   greedy.policy = R"({"memory": "129 MiB"})";
-  EXPECT_EQ(outcome(create_job(maker, *store_, std::nullopt, greedy)), "invalid");
-  EXPECT_THAT(message(create_job(maker, *store_, std::nullopt, greedy)), StartsWith(std::string(kOver128MiB)));
-  EXPECT_THAT(message(submit_job(maker, *store_, std::nullopt, greedy)), StartsWith(std::string(kOver128MiB)));
+  EXPECT_EQ(outcome(create_job(creator, *store_, std::nullopt, greedy)), "invalid");
+  EXPECT_THAT(message(create_job(creator, *store_, std::nullopt, greedy)), StartsWith(std::string(kOver128MiB)));
+  EXPECT_THAT(message(submit_job(creator, *store_, std::nullopt, greedy)), StartsWith(std::string(kOver128MiB)));
   for (const bool queued : {false, true}) {
-    EXPECT_THAT(message(create_jobs(maker, *store_, std::nullopt, {new_job(9), greedy}, queued)),
+    EXPECT_THAT(message(create_jobs(creator, *store_, std::nullopt, {new_job(9), greedy}, queued)),
                 StartsWith("jobs[1]: " + std::string(kOver128MiB)));
   }
   EXPECT_EQ(store_->keys(1, "job:", 10)->size(), 1U) << "nothing of it is written";
-  EXPECT_EQ(as_named(below_128_mib(operator_), 16, "actor_id")->ceilings->of(1).max.memory_bytes, 128U << 20);
+  EXPECT_EQ(as_named(below_128_mib(operator_), 16, "actor_id")->ceilings->get(1).max.memory_bytes, 128U << 20);
 
   // Another client wrote the job, or the ceiling was lowered since.
   ASSERT_EQ(outcome(create_job(submitter_, *store_, std::nullopt, greedy)), "") << "the built-in ceiling is 1 GiB";
-  EXPECT_THAT(message(start_job(maker, *store_, "job:16:8")), StartsWith(std::string(kOver128MiB)));
+  EXPECT_THAT(message(start_job(creator, *store_, "job:16:8")), StartsWith(std::string(kOver128MiB)));
   EXPECT_EQ(*store_->queue_length(1, "queue:python"), 1U);
 }
 
@@ -123,7 +123,7 @@ TEST_F(JobService, BatchIsQueuedTogetherAndRepeatable) {
     std::vector<Job> asked = jobs;
     NewJobs made;
     ASSERT_TRUE(add_jobs(submitter_, *store_, std::nullopt, asked, true, made));
-    ASSERT_FALSE(made.refused);
+    ASSERT_FALSE(made.rejected);
     EXPECT_EQ(made.existed, std::vector<bool>(600, again));
     EXPECT_EQ(made.jobs[599].id, 600U);
     EXPECT_EQ(*store_->queue_length(1, "queue:python"), 600U);
@@ -249,8 +249,8 @@ TEST_F(JobService, RestartWithAKeyIsCreatedOnce) {
 // A restart would run the job on another supervisor, or repeat an effect that the workflow runs once.
 TEST_F(JobService, SupervisorJobsAndEffectsAreNotRestarted) {
   const auto ended_job = [&](const std::string& id, const std::string& field, const std::string& value) {
-    redis_.plain(1, {"HSET", "job:16:" + id, "id", id, "caller_id", "16", "context_id", "1", "script", "pass",
-                     "script_type", "python", "status", "finished", field, value});
+    redis_.run_command(1, {"HSET", "job:16:" + id, "id", id, "caller_id", "16", "context_id", "1", "script", "pass",
+                           "script_type", "python", "status", "finished", field, value});
     return message(restart_job(admin_, *store_, "job:16:" + id, std::nullopt));
   };
   EXPECT_THAT(ended_job("7", "supervisor_url", "runner:50"), HasSubstr("was for a supervisor"));
@@ -270,8 +270,8 @@ TEST_F(JobService, RestartUsesTheCurrentCeiling) {
 }
 
 TEST_F(JobService, FlowJobIsRetriedOnlyByItsFlow) {
-  redis_.plain(1, {"HSET", "job:16:7", "id", "7", "caller_id", "16", "context_id", "1", "script", "pass", "script_type",
-                   "python", "status", "finished", "flow_id", "3"});
+  redis_.run_command(1, {"HSET", "job:16:7", "id", "7", "caller_id", "16", "context_id", "1", "script", "pass",
+                         "script_type", "python", "status", "finished", "flow_id", "3"});
   const auto refused = restart_job(submitter_, *store_, "job:16:7", std::nullopt);
   EXPECT_EQ(outcome(refused), "conflict");
   EXPECT_THAT(message(refused), HasSubstr("flow replay"));
@@ -294,7 +294,7 @@ TEST_F(JobService, RunningJobWithoutARecordIsCancelled) {
   EXPECT_EQ(cancelled->id, 1U);
   const std::vector<ClaimRef> claims{claimed->jobs[0].ref};
   EXPECT_EQ(store_->renew(1, claims, 1000)->at(0), Renewal::cancel);
-  redis_.plain(1, {"HSET", "job:17:1", "id", "1"});
+  redis_.run_command(1, {"HSET", "job:17:1", "id", "1"});
   EXPECT_EQ(cancel_job(other_, *store_, "job:17:1")->status, JobStatus::started) << "the claim says so";
 }
 

@@ -123,19 +123,19 @@ TEST_F(RecordService, KeyOfAnotherActorIsRejected) {
   ASSERT_TRUE(update_actor(stranger_, *store_, thief, kPubkey));
   EXPECT_EQ(store_->owner_of_key(victims)->id, 15U);
   ASSERT_TRUE(delete_actor(operator_, *store_, 15, {}));
-  EXPECT_EQ(store_->owner_of_key(victims)->actors, 0U);
+  EXPECT_EQ(store_->owner_of_key(victims)->actor_count, 0U);
   victim.pubkey = victims;
   EXPECT_EQ(outcome(update_actor(operator_, *store_, victim, kPubkey)), "");
 }
 
 TEST_F(RecordService, KeyInAPlainClientsRecordBelongsToItsActor) {
   const std::string victims = SigningKey::make().public_key();
-  redis_.plain(0, {"HSET", "actor:30", "id", "30", "pubkey", victims});
+  redis_.run_command(0, {"HSET", "actor:30", "id", "30", "pubkey", victims});
   Actor thief;
   thief.id = 15;
   thief.pubkey = victims;
   EXPECT_EQ(outcome(create_actor(stranger_, *store_, thief)), "conflict");
-  redis_.plain(0, {"HSET", "actor:15", "id", "15"});
+  redis_.run_command(0, {"HSET", "actor:15", "id", "15"});
   EXPECT_EQ(outcome(update_actor(stranger_, *store_, thief, kPubkey)), "conflict");
 }
 
@@ -295,8 +295,8 @@ TEST_F(RecordService, RefusalsAreNotedAndCounted) {
   EXPECT_EQ((*notes)[0].number, 3U) << "the newest first";
   EXPECT_EQ((*notes)[2].actor, 17U);
   EXPECT_EQ((*notes)[2].action, "read");
-  EXPECT_EQ((*notes)[2].thing, "message 16:3");
-  EXPECT_EQ((*notes)[2].list, "readers");
+  EXPECT_EQ((*notes)[2].resource, "message 16:3");
+  EXPECT_EQ((*notes)[2].access_list, "readers");
   EXPECT_GT((*notes)[2].at_ms, 0U);
   for (int i = 0; i < 1100; ++i) ASSERT_EQ(outcome(read_message(other_, *store_, 16, 3)), "denied");
   EXPECT_EQ(list_refusals(admin_, *store_, 5000)->size(), 1000U) << "they are bounded";
@@ -347,11 +347,11 @@ TEST_F(RecordService, UnfinishedActorSearchIsRepeated) {
   MemoryServer server{clock};
   const std::unique_ptr<Store> store = *server.open();
   const std::string key = SigningKey::make().public_key();
-  server.plain(0, {"HSET", "actor:30", "id", "30", "pubkey", key});
+  server.run_command(0, {"HSET", "actor:30", "id", "30", "pubkey", key});
   server.set_faults([](const ServerCall& call) { return call.name == "index_actors" ? Fault::before : Fault::none; });
   EXPECT_EQ(outcome(store->owner_of_key(key)), "unavailable");
   server.set_faults(nullptr);
-  EXPECT_EQ(store->owner_of_key(key)->actors, 0U) << "another client may still be searching";
+  EXPECT_EQ(store->owner_of_key(key)->actor_count, 0U) << "another client may still be searching";
   clock.advance(31000);
   EXPECT_EQ(store->owner_of_key(key)->id, 30U);
 }
@@ -382,9 +382,9 @@ TEST_F(MessageService, SignedMessageIsPostedOnlyByItsCaller) {
   ASSERT_TRUE(store_->save(1, redis_key(sent), encode(sent)));
   for (const RequestContext& by : {reader_, other_, admin_, stranger_})
     EXPECT_EQ(outcome(post_message(by, *store_, sent.caller_id, sent.id, Message())), "denied") << by.actor;
-  EXPECT_EQ(redis_.plain(1, {"LLEN", "msg_out"}).number(), 0U);
+  EXPECT_EQ(redis_.run_command(1, {"LLEN", "msg_out"}).number(), 0U);
   EXPECT_EQ(outcome(post_message(submitter_, *store_, sent.caller_id, sent.id, Message())), "");
-  EXPECT_EQ(redis_.plain(1, {"LLEN", "msg_out"}).number(), 1U);
+  EXPECT_EQ(redis_.run_command(1, {"LLEN", "msg_out"}).number(), 1U);
 }
 
 // An agent with the runner's id follows the record, so an explicit "no" differs from an absent value.

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "model/enums.h"
-#include "security/profiles.h"
+#include "security/ceilings.h"
 #include "service/flow_service.h"
 #include "service/job_service.h"
 #include "service/record_service.h"

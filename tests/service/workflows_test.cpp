@@ -76,14 +76,14 @@ TEST_F(WorkflowService, RejectedApplyStoresNothing) {
   ASSERT_TRUE(deployment.decide({Sample{1, std::string(32, 'e')}, EventArrived{"acme/Hit@1", R"({"id": 7})"}}));
   ASSERT_TRUE(deployment.commit(*deployments_, 0));
   EXPECT_EQ(outcome(apply(submitter_, json::parse(kManifest), "-- the next")), "conflict");
-  EXPECT_EQ(redis_.plain(1, {"HLEN", "mj:world-manifests:acme/count@1"}).number(), 1U);
+  EXPECT_EQ(redis_.run_command(1, {"HLEN", "mj:world-manifests:acme/count@1"}).number(), 1U);
 }
 
 TEST_F(WorkflowService, SendingAnEventNeedsCreationRights) {
   ASSERT_TRUE(apply(submitter_));
   EXPECT_EQ(outcome(send_event(other_, in(), {"acme/Hit", R"({"id": 7})", ""})), "");
   EXPECT_EQ(outcome(send_event(reader_, in(), {"acme/Hit", R"({"id": 7})", ""})), "denied");
-  EXPECT_EQ(deployments_->mail(1, "acme/count@1", 10)->size(), 1U);
+  EXPECT_EQ(deployments_->read_inbox(1, "acme/count@1", 10)->size(), 1U);
 }
 
 // Returns kManifest with other names.
@@ -201,7 +201,7 @@ TEST_F(WorkflowService, SendingFindsAReappliedManifest) {
   ManifestCache cache(64, std::chrono::hours(1));
   const WorkflowStores with{*store_, *deployments_, &cache};
   EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 11})", ""})), "");
-  redis_.plain(1, {"HSET", "mj:world-head:acme/count@1", "manifest", first});
+  redis_.run_command(1, {"HSET", "mj:world-head:acme/count@1", "manifest", first});
   EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 12})", ""})), "");
   EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "");
 }
@@ -317,12 +317,12 @@ TEST_F(WorkflowService, ManifestIsReadOnceAndTheLatestIsActive) {
   const WorkflowStores with{*store_, *deployments_, &cache};
   const std::string hash = apply(submitter_)->hash;
   EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "");
-  redis_.plain(1, {"DEL", "mj:world-manifests:acme/count@1"});
+  redis_.run_command(1, {"DEL", "mj:world-manifests:acme/count@1"});
   EXPECT_EQ(outcome(send_event(submitter_, with, {"acme/Hit", R"({"id": 7})", ""})), "") << "it is known";
   EXPECT_EQ(outcome(send_event(submitter_, in(), {"acme/Hit", R"({"id": 7})", ""})), "not_found");
   EXPECT_EQ(outcome(apply(submitter_)), "denied") << "whose it was is gone with it";
   ASSERT_EQ(apply(admin_)->hash, hash) << "the same again puts it back";
-  redis_.plain(1, {"DEL", "mj:world-in:acme/count@1"});
+  redis_.run_command(1, {"DEL", "mj:world-in:acme/count@1"});
   json next = json::parse(kManifest);
   next["schemas"]["acme/Hit@1"]["required"] = json::array({"id", "more"});
   next["schemas"]["acme/Hit@1"]["properties"]["more"] = json::object();

@@ -20,29 +20,29 @@ class CrashPoints : public testing::TestWithParam<Scenario> {
 
   // Compares the outcomes; the callers stop after a few failures.
   void expect_the_same(const std::vector<Crash>& crashes, bool other) {
-    const Played played = play(GetParam(), crashes, other && !GetParam().bound);
-    last_writes_ = played.writes;
-    if (played.trouble.empty() && played.outcome == undisturbed_.outcome) return;
+    const CrashRunResult run_result = play(GetParam(), crashes, other && !GetParam().bound);
+    last_writes_ = run_result.writes;
+    if (run_result.violation.empty() && run_result.outcome == undisturbed_.outcome) return;
     ++failures_;
     std::string differences;
     for (const auto& [key, outcome] : undisturbed_.outcome) {
-      const auto found = played.outcome.find(key);
-      const std::string is = found == played.outcome.end() ? "not there" : found->second;
+      const auto found = run_result.outcome.find(key);
+      const std::string is = found == run_result.outcome.end() ? "not there" : found->second;
       if (is != outcome) differences += "\n  " + key + ": " + is + ", undisturbed: " + outcome;
     }
-    ADD_FAILURE() << GetParam().name << ": " << shown(crashes) << (other ? ", another agent recovers" : "")
+    ADD_FAILURE() << GetParam().name << ": " << to_text(crashes) << (other ? ", another agent recovers" : "")
                   << differences << '\n'
-                  << played.trouble;
+                  << run_result.violation;
   }
   bool enough() const { return failures_ >= 3; }
 
-  Played undisturbed_;
+  CrashRunResult undisturbed_;
   std::uint64_t last_writes_ = 0;
   int failures_ = 0;
 };
 
 TEST_P(CrashPoints, OneCrashAnywhereChangesNothing) {
-  ASSERT_EQ(undisturbed_.trouble, "");
+  ASSERT_EQ(undisturbed_.violation, "");
   ASSERT_GT(undisturbed_.writes, 0U);
   std::size_t points = 0;
   for (std::uint64_t write = 1; write <= undisturbed_.writes && !enough(); ++write) {
@@ -59,7 +59,7 @@ TEST_P(CrashPoints, OneCrashAnywhereChangesNothing) {
 
 // Tests all pairs if MYCOJOBS_SIM_ROUNDS is set, otherwise a sample.
 TEST_P(CrashPoints, TwoCrashesAnywhereChangeNothing) {
-  ASSERT_EQ(undisturbed_.trouble, "");
+  ASSERT_EQ(undisturbed_.violation, "");
   const bool all = std::getenv("MYCOJOBS_SIM_ROUNDS") != nullptr;
   constexpr std::uint64_t kFew = 400;
   const std::uint64_t stride = all ? 1 : 1 + undisturbed_.writes * undisturbed_.writes / kFew;
@@ -77,7 +77,7 @@ TEST_P(CrashPoints, TwoCrashesAnywhereChangeNothing) {
               static_cast<unsigned long long>(stride));
 }
 
-std::string name_of(const testing::TestParamInfo<Scenario>& info) {
+std::string get_param_name(const testing::TestParamInfo<Scenario>& info) {
   std::string name;
   bool upper = true;
   for (const char* c = info.param.name; *c != '\0'; ++c) {
@@ -87,7 +87,7 @@ std::string name_of(const testing::TestParamInfo<Scenario>& info) {
   }
   return name;
 }
-INSTANTIATE_TEST_SUITE_P(Of, CrashPoints, testing::ValuesIn(scenarios().begin(), scenarios().end()), name_of);
+INSTANTIATE_TEST_SUITE_P(Of, CrashPoints, testing::ValuesIn(scenarios().begin(), scenarios().end()), get_param_name);
 
 }  // namespace
 }  // namespace mycojobs::sim

@@ -15,8 +15,8 @@ constexpr std::array kQueueNames{"queue:sim", "queue:other"};
 
 }  // namespace
 
-const std::vector<Life::Deed>& Life::deeds() {
-  static const std::vector<Deed> all{
+const std::vector<Life::RandomOperation>& Life::random_operations() {
+  static const std::vector<RandomOperation> all{
       {30, &Life::submit},        {8, &Life::submit_group},    {8, &Life::push_plainly},
       {3, &Life::push_twice},     {3, &Life::overwrite},       {3, &Life::push_before_the_record},
       {8, &Life::cancel},         {4, &Life::requeue},         {3, &Life::settle_dead_letter},
@@ -91,13 +91,13 @@ void Life::push_before_the_record() {
   world().at(world().now() + world().below(4000), [this, job, key] {
     std::vector<std::string> words{"HSET", key};
     for (const auto& [name, value] : encode(job)) words.insert(words.end(), {name, value});
-    world().server().plain(kContext, words);
+    world().server().run_command(kContext, words);
     // The first entry was consumed before the record existed, so the job is pushed again.
     world().server().push(kContext, queue_key(job.script_type), key);
   });
 }
 
-std::string Life::any_key() { return key_of(static_cast<Id>(1 + world().below(std::max<Id>(last_id_, 1)))); }
+std::string Life::any_key() { return make_job_key(static_cast<Id>(1 + world().below(std::max<Id>(last_id_, 1)))); }
 
 void Life::push_twice() {
   const std::string key = any_key();
@@ -112,7 +112,7 @@ void Life::overwrite() {
   if (stage_.place(key).claim.state.empty()) return;
   const char* status = kWords[world().below(kWords.size())];
   world().note("  a plain client sets the status of " + key + " to " + status);
-  world().server().plain(kContext, {"HSET", key, "status", status});
+  world().server().run_command(kContext, {"HSET", key, "status", status});
 }
 
 void Life::cancel() {
@@ -178,7 +178,7 @@ FlowPlan Life::any_plan(const std::string& name) {
 
 void Life::start_flow() {
   if (coordinators_.empty()) return;
-  const std::string name = "flow" + std::to_string(++flows_asked_);
+  const std::string name = "flow" + std::to_string(++requested_flows_);
   Client& client = any_client();
   client.ask({"starts " + name, [this, &client, name, plan = any_plan(name)](Store&) -> Result<void> {
                 NewFlow asked;

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::int64_t kTenMinutes = 600000;
 
-StageSettings settings_of(std::uint64_t seed, std::uint32_t lease_ms) {
+StageSettings make_settings(std::uint64_t seed, std::uint32_t lease_ms) {
   StageSettings settings{seed, lease_ms, 0, 0};
   if (seed % 4 == 1) settings.retention_count = 5;
   if (seed % 4 == 2) settings.retention_ms = 20000;
@@ -26,12 +26,12 @@ bool is_late_only(const std::string& violation) { return violation.starts_with("
 
 LifeSettings brief_life() {
   LifeSettings settings;
-  settings.trouble = 1200;
-  settings.latest = 200;
-  settings.least_agents = 1;
-  settings.most_agents = 2;
+  settings.fault_phase_ms = 1200;
+  settings.max_late_ms = 200;
+  settings.min_agents = 1;
+  settings.max_agents = 2;
   settings.restart = 300;
-  settings.check_every = 5000;
+  settings.check_interval_ms = 5000;
   settings.faults = 4;
   return settings;
 }
@@ -40,15 +40,14 @@ Life::Life(std::uint64_t seed, LifeSettings settings)
     : settings_(std::move(settings)),
       seed_(seed),
       lease_ms_(1000U << (seed / 4 % 3)),
-      stage_(settings_of(seed, lease_ms_)) {
+      stage_(make_settings(seed, lease_ms_)) {
   world().mistake = settings_.mistake;
-  world().left_out = settings_.left_out;
-  settle_the_seed();
+  world().suppressed_events = settings_.suppressed_events;
+  choose_from_seed();
 }
 
-void Life::settle_the_seed() {
-  const std::uint64_t agents =
-      settings_.least_agents + world().below(settings_.most_agents - settings_.least_agents + 1);
+void Life::choose_from_seed() {
+  const std::uint64_t agents = settings_.min_agents + world().below(settings_.max_agents - settings_.min_agents + 1);
   for (std::uint64_t i = 0; i < agents; ++i) {
     const bool shares = i > 0 && maybe(3);
     Service& service = stage_.add_service(
@@ -60,7 +59,7 @@ void Life::settle_the_seed() {
         shares ? &stage_.services[0]->host() : nullptr);
     service.host().clock.shift_ms = static_cast<std::int64_t>(world().below(2 * kTenMinutes)) - kTenMinutes;
     service.restart_after(100 + world().below(settings_.restart));
-    service.start(world().below(settings_.trouble / 20));
+    service.start(world().below(settings_.fault_phase_ms / 20));
   }
   for (int i = 0; i < 2; ++i) clients_.push_back(std::make_unique<Client>(world(), "client" + std::to_string(i)));
   const auto chance = [&](std::uint32_t most) {
@@ -72,7 +71,7 @@ void Life::settle_the_seed() {
   Weather& weather = world().weather;
   weather.cut = chance(200);
   weather.late = chance(300);
-  weather.late_ms = settings_.latest;
+  weather.late_ms = settings_.max_late_ms;
   weather.slow = chance(100);
   weather.slow_ms = lease_ms_ / 2;
   weather.stop = chance(600);
@@ -80,7 +79,7 @@ void Life::settle_the_seed() {
   const std::uint32_t request_lost = chance(200), reply_lost = chance(200), killed = chance(600);
   world().fate = [this, request_lost, reply_lost, killed](const Program&, const ServerCall&, std::uint64_t) {
     ++report_.calls;
-    if (!troubled_) return Fate::fine;
+    if (!is_fault_phase_) return Fate::fine;
     if (maybe(request_lost)) return Fate::request_lost;
     if (maybe(reply_lost)) return Fate::reply_lost;
     if (!maybe(killed)) return Fate::fine;
@@ -89,48 +88,48 @@ void Life::settle_the_seed() {
   };
 }
 
-void Life::act_now_and_then() {
-  if (!troubled_) return;
-  const std::string number = std::to_string(++deeds_);
+void Life::schedule_operations() {
+  if (!is_fault_phase_) return;
+  const std::string number = std::to_string(++operation_count_);
   const Ms pause = 20 + world().apart("pause " + number, [this] { return world().below(600); });
-  world().at(world().now() + pause, [this] { act_now_and_then(); });
+  world().at(world().now() + pause, [this] { schedule_operations(); });
   world().apart("deed " + number, [&] {
     std::uint32_t total = 0;
-    for (const Deed& deed : deeds()) total += deed.weight;
+    for (const RandomOperation& deed : random_operations()) total += deed.weight;
     std::uint64_t left = world().below(total);
-    auto deed = deeds().begin();
+    auto deed = random_operations().begin();
     for (; left >= deed->weight; ++deed) left -= deed->weight;
     if (world().happens("deed " + number)) (this->*deed->act)();
     return true;
   });
 }
 
-void Life::check_now_and_then() {
-  if (!troubled_) return;
+void Life::schedule_checks() {
+  if (!is_fault_phase_) return;
   check("meanwhile");
-  world().at(world().now() + settings_.check_every, [this] { check_now_and_then(); });
+  world().at(world().now() + settings_.check_interval_ms, [this] { schedule_checks(); });
 }
 
 void Life::check(const std::string& when) {
   for (const std::string& each : violations(stage_.store())) {
-    if (!troubled_ || !is_late_only(each)) world().complain(when + ": " + each);
+    if (!is_fault_phase_ || !is_late_only(each)) world().report_violation(when + ": " + each);
   }
 }
 
 LifeReport Life::run() {
-  world().at(0, [this] { act_now_and_then(); });
-  world().at(settings_.check_every, [this] { check_now_and_then(); });
-  world().run_until(settings_.trouble);
-  end_trouble();
-  const Ms until = world().now() + settings_.patience;
-  for (std::string left; !world().broken() && !(left = unsettled()).empty();) {
-    if (world().now() >= until) world().complain("not everything has ended: " + explained(left));
+  world().at(0, [this] { schedule_operations(); });
+  world().at(settings_.check_interval_ms, [this] { schedule_checks(); });
+  world().run_until(settings_.fault_phase_ms);
+  end_fault_phase();
+  const Ms until = world().now() + settings_.settle_timeout_ms;
+  for (std::string left; !world().is_violated() && !(left = describe_unsettled()).empty();) {
+    if (world().now() >= until) world().report_violation("not everything has ended: " + explain_job(left));
     world().run_until(world().now() + 500);
   }
-  if (!world().broken()) check("at the end");
-  if (!world().broken()) check_flows();
-  if (!world().broken()) explain_parked();
-  report_.trouble = world().complaint();
+  if (!world().is_violated()) check("at the end");
+  if (!world().is_violated()) check_flows();
+  if (!world().is_violated()) explain_parked();
+  report_.violation = world().violation();
   report_.history = world().history();
   report_.jobs = last_id_;
   report_.flows = flows_.size();
@@ -141,13 +140,13 @@ LifeReport Life::run() {
 }
 
 // Ends the faults: stopped programs resume, and the server's clock is set to its furthest time so far.
-void Life::end_trouble() {
-  troubled_ = false;
+void Life::end_fault_phase() {
+  is_fault_phase_ = false;
   world().weather = {};
   world().server_clock().shift_ms = latest_shift_ms_;
   for (const auto& host : stage_.hosts) host->failing_launches = host->hanging_launches = 0;
   // Waits until abandoned calls have arrived, such as a request to pause a queue.
-  world().run_until(world().now() + settings_.latest + 100);
+  world().run_until(world().now() + settings_.max_late_ms + 100);
   for (const char* queue : {"queue:sim", "queue:other"}) {
     clients_[0]->ask(
         {std::string("resumes ") + queue, [queue](Store& store) { return store.pause_queue(kContext, queue, false); }});
@@ -156,21 +155,21 @@ void Life::end_trouble() {
 }
 
 // Returns the reason why the life is not settled, or "". No client sends new requests, so an ended job stays ended.
-std::string Life::unsettled() {
+std::string Life::describe_unsettled() {
   for (const auto& client : clients_) {
     if (!client->done()) return client->name() + " has not got all its answers";
   }
-  if (!unsettled_.empty()) unsettled_ = unsettled_of({unsettled_});  // cheaper than reading all jobs
+  if (!unsettled_.empty()) unsettled_ = describe_unsettled_jobs({unsettled_});  // cheaper than reading all jobs
   if (unsettled_.empty()) {
     std::vector<std::string> keys;
     for (Id id = 1; id <= last_id_; ++id) {
-      if (const std::string key = key_of(id); !settled_.contains(key)) keys.push_back(key);
+      if (const std::string key = make_job_key(id); !settled_.contains(key)) keys.push_back(key);
     }
-    unsettled_ = unsettled_of(keys);
+    unsettled_ = describe_unsettled_jobs(keys);
   }
   if (!unsettled_.empty()) return unsettled_;
   if (!coordinators_.empty()) {
-    const auto active = coordinators_.front()->own_flows().active(kContext, 0, 1);
+    const auto active = coordinators_.front()->own_flows().active_flows(kContext, 0, 1);
     if (!active) return active.error().message;
     if (!active->empty()) return "flow:" + std::to_string(active->front()) + " has not ended";
   }
@@ -181,13 +180,13 @@ std::string Life::unsettled() {
 }
 
 // Returns the first of these jobs that is still active, or "". All other jobs have ended or are parked.
-std::string Life::unsettled_of(const std::vector<std::string>& keys) {
+std::string Life::describe_unsettled_jobs(const std::vector<std::string>& keys) {
   const auto places = stage_.store().job_states(kContext, keys, false);
   if (!places) return places.error().message;
   report_.parked = 0;
   std::string first;
   for (const JobStoreState& job : *places) {
-    const bool absent = job.record_type == "none" && !job.claim.present && !job.missing;
+    const bool absent = job.record_type == "none" && !job.claim.exists && !job.awaits_record;
     const bool waits = job.claim.state == "waiting";
     report_.parked += waits ? 1 : 0;
     if (has_ended(job))
@@ -198,7 +197,7 @@ std::string Life::unsettled_of(const std::vector<std::string>& keys) {
   return first;
 }
 
-std::string Life::explained(const std::string& who) {
+std::string Life::explain_job(const std::string& who) {
   if (!who.starts_with("job:")) return who;
   const auto why = explain(stage_.store(), kContext, who);
   return who + (why ? " is " + why->state + ", " + why->cause : ": " + why.error().message);
@@ -209,13 +208,13 @@ void Life::check_flows() {
   for (const auto& [name, id] : flows_) {
     RunCache cache;
     const auto run = load_run(coordinators_.front()->own_flows(), kContext, id, cache);
-    if (!run) return world().complain(name + ": " + run.error().message);
+    if (!run) return world().report_violation(name + ": " + run.error().message);
     if (run->record.status != run->state.status || run->record.detail != run->state.detail) {
-      world().complain(name + ": its record says " + std::string(to_string(run->record.status)) + ", its journal " +
-                       std::string(to_string(run->state.status)));
+      world().report_violation(name + ": its record says " + std::string(to_string(run->record.status)) +
+                               ", its journal " + std::string(to_string(run->state.status)));
     }
     for (const auto* list : {&run->anomalies, &run->state.anomalies}) {
-      for (const std::string& each : *list) world().complain(name + ": " + each);
+      for (const std::string& each : *list) world().report_violation(name + ": " + each);
     }
   }
 }
@@ -224,11 +223,11 @@ void Life::check_flows() {
 void Life::explain_parked() {
   std::map<std::string, std::string> causes;
   for (Id id = 1; id <= last_id_; ++id) {
-    if (settled_.contains(key_of(id)) || stage_.place(key_of(id)).claim.state != "waiting") continue;
-    const auto why = explain(stage_.store(), kContext, key_of(id));
+    if (settled_.contains(make_job_key(id)) || stage_.place(make_job_key(id)).claim.state != "waiting") continue;
+    const auto why = explain(stage_.store(), kContext, make_job_key(id));
     const std::string cause = why ? why->cause : why.error().message;
     if (cause != "dependency_absent" && cause != "cycle" && cause != "dependencies") {
-      world().complain(key_of(id) + " waits, and the reason is " + cause);
+      world().report_violation(make_job_key(id) + " waits, and the reason is " + cause);
     }
   }
 }

@@ -13,7 +13,7 @@
 namespace mycojobs::sim {
 
 struct LifeReport {
-  std::string trouble;  // empty if no invariant was violated
+  std::string violation;  // empty if no invariant was violated
   std::uint64_t history = 0;
   std::size_t jobs = 0, runs = 0, facts = 0, kills = 0, stops = 0, restarts = 0, jumps = 0, calls = 0, parked = 0,
               flows = 0;
@@ -21,15 +21,15 @@ struct LifeReport {
 };
 
 struct LifeSettings {
-  Ms trouble = 40000;    // duration of the fault phase
-  Ms latest = 3000;      // maximum delay of a call that its caller has abandoned
-  Ms patience = 300000;  // time after the fault phase in which everything must end
-  std::uint64_t least_agents = 2, most_agents = 4;
+  Ms fault_phase_ms = 40000;      // duration of the fault phase
+  Ms max_late_ms = 3000;          // maximum delay of a call that its caller has abandoned
+  Ms settle_timeout_ms = 300000;  // time after the fault phase in which everything must end
+  std::uint64_t min_agents = 2, max_agents = 4;
   Ms restart = 3000;  // maximum time until a dead agent is restarted
-  Ms check_every = 2500;
+  Ms check_interval_ms = 2500;
   std::uint32_t faults = 1;  // factor of the probability of faults
   Mistake mistake{"none"};
-  std::set<std::string> left_out = {};  // events that are suppressed (Deployment::happened)
+  std::set<std::string> suppressed_events = {};  // events that are suppressed (Deployment::happened)
 };
 // Settings of a schedule: a life so short that many thousands can be run.
 LifeSettings brief_life();
@@ -42,24 +42,24 @@ class Life {
   // with an explanation.
   LifeReport run();
   // The names of the faults and requests of clients; each can be left out of the next life with this seed.
-  const std::vector<std::string>& happened() const { return stage_.world.happened(); }
+  const std::vector<std::string>& event_names() const { return stage_.world.event_names(); }
 
  private:
-  struct Deed {
+  struct RandomOperation {
     std::uint32_t weight;
     void (Life::*act)();
   };
-  static const std::vector<Deed>& deeds();
+  static const std::vector<RandomOperation>& random_operations();
 
-  void settle_the_seed();
-  void act_now_and_then();
-  void check_now_and_then();
+  void choose_from_seed();
+  void schedule_operations();
+  void schedule_checks();
   void check(const std::string& when);
-  void end_trouble();
-  std::string unsettled();
-  std::string unsettled_of(const std::vector<std::string>& keys);
+  void end_fault_phase();
+  std::string describe_unsettled();
+  std::string describe_unsettled_jobs(const std::vector<std::string>& keys);
   void check_flows();
-  std::string explained(const std::string& who);
+  std::string explain_job(const std::string& who);
   void explain_parked();
 
   // Requests of clients.
@@ -98,18 +98,18 @@ class Life {
 
   LifeSettings settings_;
   std::uint64_t seed_;
-  std::size_t deeds_ = 0;
+  std::size_t operation_count_ = 0;
   std::uint32_t lease_ms_;
   Stage stage_;
   std::vector<std::unique_ptr<Client>> clients_;
   std::vector<std::unique_ptr<SimCoordinator>> coordinators_;  // empty in a life without flows
-  std::size_t flows_asked_ = 0;
+  std::size_t requested_flows_ = 0;
   std::map<std::string, Id> flows_;  // started flows, by name
   Id last_id_ = 0;
   std::set<std::string> settled_;     // ended jobs
   std::string unsettled_;             // a job that had not ended at the last check
   std::int64_t latest_shift_ms_ = 0;  // furthest lead of the server's clock so far
-  bool troubled_ = true;
+  bool is_fault_phase_ = true;
   LifeReport report_;
 };
 

@@ -8,8 +8,9 @@ Result<Reply> SimLink::command(const Arguments& arguments, std::uint32_t extra_m
 }
 
 Result<Reply> SimLink::run(const Script& script, const Arguments& arguments) {
-  return pass(script.name, arguments,
-              [&run = world_.as_mistaken(script)](Link& link, const Arguments& words) { return link.run(run, words); });
+  return pass(script.name, arguments, [&run = world_.apply_mistake(script)](Link& link, const Arguments& words) {
+    return link.run(run, words);
+  });
 }
 
 // Half of the calls are executed in the background, if the connection is up. The server executes the call at once or
@@ -18,7 +19,7 @@ std::optional<int> SimLink::begin(const Script& script, const Arguments& argumen
   const std::string call_name = world_.next_call(program_);
   const bool apart = world_.apart("begun " + call_name, [&] { return world_.once_in(2); });
   if (apart || program_.killed() || !world_.server_up() || start_ != world_.server_starts()) return std::nullopt;
-  const Script& run = world_.as_mistaken(script);
+  const Script& run = world_.apply_mistake(script);
   const Call call = [&run](Link& link, const Arguments& words) { return link.run(run, words); };
   if (is_late(call_name, script.name, arguments, call)) {
     begun_ = fail(Code::unavailable, "the server does not answer");
@@ -30,7 +31,7 @@ std::optional<int> SimLink::begin(const Script& script, const Arguments& argumen
 
 Result<Reply> SimLink::finish(const Script& /*same as in begin()*/, const Arguments& /*same*/) {
   const std::string call_name = world_.next_call(program_) + " answered";
-  world_.trouble(program_, call_name);
+  world_.inject_delays(program_, call_name);
   auto reply = *std::exchange(begun_, std::nullopt);
   if (program_.killed() || is_lost(call_name)) return fail(Code::unavailable, "the answer is lost");
   return reply;
@@ -47,13 +48,13 @@ bool SimLink::is_lost(const std::string& call_name) {
 Result<Reply> SimLink::pass(std::string_view name, const Arguments& arguments, const Call& call) {
   const auto away = [] { return fail(Code::unavailable, "the server does not answer"); };
   const std::string call_name = world_.next_call(program_);
-  world_.trouble(program_, call_name);
+  world_.inject_delays(program_, call_name);
   if (program_.killed() || !world_.server_up()) return away();
   MJ_CHECK(connect());
   if (is_late(call_name, name, arguments, call)) return away();
   if (is_cut(call_name, call, arguments)) return away();
   auto reply = send(call, arguments);
-  if (reply) world_.trouble(program_, call_name + " answered");
+  if (reply) world_.inject_delays(program_, call_name + " answered");
   if (program_.killed()) return away();
   return reply;
 }

@@ -45,32 +45,33 @@ TEST_P(InjectedBugs, AreFoundReplayedAndMinimized) {
   })) << "no script has the text that the mistake replaces";
   LifeSettings settings = brief_life();
   settings.mistake = GetParam();
-  settings.patience = 60000;
+  settings.settle_timeout_ms = 60000;
   std::uint64_t seed = GetParam().first_seed;
   LifeReport found;
-  while (found.trouble.empty() && seed < GetParam().first_seed + kMaxSchedules) found = Life(++seed, settings).run();
-  ASSERT_FALSE(found.trouble.empty()) << "not found by " << kMaxSchedules << " schedules";
+  while (found.violation.empty() && seed < GetParam().first_seed + kMaxSchedules) found = Life(++seed, settings).run();
+  ASSERT_FALSE(found.violation.empty()) << "not found by " << kMaxSchedules << " schedules";
   const LifeReport again = Life(seed, settings).run();
-  EXPECT_EQ(again.trouble, found.trouble);
+  EXPECT_EQ(again.violation, found.violation);
   EXPECT_EQ(again.history, found.history);
 
   const Shortest shortest = shorten(seed, settings);
   std::printf("seed %llu, %s\n", static_cast<unsigned long long>(seed),
-              shown(shortest).substr(0, shown(shortest).find("\nThe last")).c_str());
-  settings.left_out = shortest.left_out;
-  EXPECT_EQ(Life(seed, settings).run().trouble, shortest.trouble);
-  EXPECT_EQ(kind_of(shortest.trouble), kind_of(found.trouble));
-  for (const std::string& each : shortest.happened) {
-    settings.left_out = shortest.left_out;
-    settings.left_out.insert(each);
+              to_text(shortest).substr(0, to_text(shortest).find("\nThe last")).c_str());
+  settings.suppressed_events = shortest.suppressed_events;
+  EXPECT_EQ(Life(seed, settings).run().violation, shortest.violation);
+  EXPECT_EQ(get_violation_kind(shortest.violation), get_violation_kind(found.violation));
+  for (const std::string& each : shortest.event_names) {
+    settings.suppressed_events = shortest.suppressed_events;
+    settings.suppressed_events.insert(each);
     Life shorter(seed, settings);
-    const std::string trouble = shorter.run().trouble;
-    EXPECT_FALSE(kind_of(trouble) == kind_of(found.trouble) && shorter.happened().size() < shortest.happened.size())
+    const std::string violation = shorter.run().violation;
+    EXPECT_FALSE(get_violation_kind(violation) == get_violation_kind(found.violation) &&
+                 shorter.event_names().size() < shortest.event_names.size())
         << "it goes wrong without " << each;
   }
-  settings.left_out = shortest.left_out;
+  settings.suppressed_events = shortest.suppressed_events;
   settings.mistake = {"none"};
-  EXPECT_EQ(Life(seed, settings).run().trouble, "") << "it is the mistake that is found";
+  EXPECT_EQ(Life(seed, settings).run().violation, "") << "it is the mistake that is found";
 }
 
 INSTANTIATE_TEST_SUITE_P(OnPurpose, InjectedBugs, testing::ValuesIn(kMistakes),

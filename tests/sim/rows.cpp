@@ -21,7 +21,7 @@ std::vector<std::string> reading(const std::string& type, const std::string& key
 
 }  // namespace
 
-std::string code_of(const Result<void>& result) {
+std::string get_error_code(const Result<void>& result) {
   if (result) return "ok";
   switch (result.error().code) {
     case Code::stale_claim:
@@ -38,7 +38,7 @@ std::string code_of(const Result<void>& result) {
 void Rows::TearDown() {
   EXPECT_EQ(violations(store()), std::vector<std::string>{});
   stage_.witness.look();
-  EXPECT_EQ(stage_.world.complaint(), "");
+  EXPECT_EQ(stage_.world.violation(), "");
 }
 
 void Rows::submit(Id id, const std::function<void(Job&)>& change) {
@@ -73,7 +73,7 @@ std::string Rows::report(Report what) {
   const std::vector<Report> one{std::move(what)};
   const auto answers = store().report(kContext, one);
   if (!answers) return answers.error().message;
-  return code_of(answers->front());
+  return get_error_code(answers->front());
 }
 
 std::string Rows::finish(const ClaimedJob& job) {
@@ -96,17 +96,17 @@ JobEnd Rows::failed() {
   return end;
 }
 
-Lease Rows::lease_of(Id id) {
+Lease Rows::get_lease(Id id) {
   const auto leases = store().leases(kContext);
   for (const Lease& lease : leases.value_or(std::vector<Lease>{})) {
-    if (lease.job_key == key_of(id)) return lease;
+    if (lease.job_key == make_job_key(id)) return lease;
   }
-  ADD_FAILURE() << key_of(id) << " has no lease";
+  ADD_FAILURE() << make_job_key(id) << " has no lease";
   return {};
 }
 
 std::string Rows::field(Id id, std::string_view name) {
-  const auto fields = store().load(kContext, key_of(id));
+  const auto fields = store().load(kContext, make_job_key(id));
   return fields ? std::string(field_of(*fields, name)) : "<" + fields.error().message + ">";
 }
 
@@ -114,7 +114,7 @@ std::vector<std::string> Rows::facts(Id id) {
   std::vector<std::string> kinds;
   const auto all = store().journal(kContext, "queue:sim", 0, 10000);
   for (const Fact& fact : all.value_or(std::vector<Fact>{})) {
-    if (fact.job_key == key_of(id)) kinds.push_back(fact.kind);
+    if (fact.job_key == make_job_key(id)) kinds.push_back(fact.kind);
   }
   return kinds;
 }
@@ -125,9 +125,9 @@ std::string Rows::picture() {
   for (const std::string& key : keys.value_or(std::vector<std::string>{})) {
     if (key == "mj:anomalies") continue;
     MemoryServer& server = stage_.world.server();
-    const std::string type(server.plain(kContext, {"TYPE", key}).text());
+    const std::string type(server.run_command(kContext, {"TYPE", key}).text());
     out += key + ": ";
-    write(server.plain(kContext, reading(type, key)), out);
+    write(server.run_command(kContext, reading(type, key)), out);
     out += '\n';
   }
   return out;

@@ -10,7 +10,7 @@
 
 namespace mycojobs::sim {
 
-std::string code_of(const Result<void>&);  // ok, stale_claim, conflict, ...
+std::string get_error_code(const Result<void>&);  // ok, stale_claim, conflict, ...
 
 class Rows : public testing::Test {
  protected:
@@ -19,19 +19,19 @@ class Rows : public testing::Test {
   void pass(Ms ms) { stage_.world.run_until(stage_.world.now() + ms); }
   std::uint64_t now() { return stage_.world.server_clock().unix_ms(); }
   Store& store() { return stage_.store(); }
-  void plain(const std::vector<std::string>& words) { stage_.world.server().plain(kContext, words); }
+  void run_command(const std::vector<std::string>& words) { stage_.world.server().run_command(kContext, words); }
 
   void submit(Id id, const std::function<void(Job&)>& change = {});
   std::vector<ClaimedJob> claim(std::uint32_t max = 64, const std::vector<std::string>& queues = {"queue:sim"});
   ClaimedJob claim_one();
-  std::string report(Report);             // returns code_of() of the reply
+  std::string report(Report);             // returns get_error_code() of the reply
   std::string finish(const ClaimedJob&);  // reports a successful end
   static JobEnd finished();
   static JobEnd failed();
-  Lease lease_of(Id id);
+  Lease get_lease(Id id);
   bool expire(const Lease& lease) { return store().expire(kContext, lease).value(); }
   TickReply tick(TickRequest request = {}) { return store().tick(kContext, request).value(); }
-  JobStoreState place(Id id) { return stage_.place(key_of(id)); }
+  JobStoreState place(Id id) { return stage_.place(make_job_key(id)); }
   std::string state(Id id) { return place(id).claim.state; }
   std::string field(Id id, std::string_view name);
   std::vector<std::string> facts(Id id);  // the kinds of the job's facts

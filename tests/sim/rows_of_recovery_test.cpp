@@ -15,12 +15,13 @@ TEST_F(Rows, RequeueFromAStaleViewIsRejected) {
   submit(1);
   const ClaimedJob first = claim_one();
   ASSERT_EQ(report(EndReport{first.ref, failed()}), "ok");
-  ASSERT_EQ(code_of(store().requeue(kContext, key_of(1))), "ok");
+  ASSERT_EQ(get_error_code(store().requeue(kContext, make_job_key(1))), "ok");
   const std::string before = picture();
-  EXPECT_EQ(code_of(store().requeue(kContext, key_of(1))), "conflict") << "another operator has seen it fail, too";
+  EXPECT_EQ(get_error_code(store().requeue(kContext, make_job_key(1))), "conflict")
+      << "another operator has seen it fail, too";
   EXPECT_EQ(picture(), before);
   ASSERT_EQ(finish(claim_one()), "ok");
-  EXPECT_EQ(code_of(store().requeue(kContext, key_of(1))), "conflict");
+  EXPECT_EQ(get_error_code(store().requeue(kContext, make_job_key(1))), "conflict");
 }
 
 // The facts of the view are outdated.
@@ -29,10 +30,10 @@ TEST_F(Rows, RepairFromAStaleViewWritesNothing) {
   const ClaimedJob job = claim_one();
   const JobStoreState seen = place(1);
   const JobFix live{JobFix::Kind::set_claim, JobFix::JobIndex::none, {}, 0, {{"state", "live"}}};
-  const Repair stale{seen.seen, seen.claim.queue, seen.claim.revisions.back(), {live}};
+  const Repair stale{seen.digest, seen.claim.queue, seen.claim.revisions.back(), {live}};
   ASSERT_EQ(report(EndReport{job.ref, failed()}), "ok");
   const std::string before = picture();
-  const auto reply = store().repair(kContext, key_of(1), stale);
+  const auto reply = store().repair(kContext, make_job_key(1), stale);
   ASSERT_TRUE(reply.has_value());
   EXPECT_FALSE(*reply) << "it has moved";
   EXPECT_EQ(picture(), before);
@@ -41,19 +42,19 @@ TEST_F(Rows, RepairFromAStaleViewWritesNothing) {
 
 TEST_F(Rows, EntryInAWrongQueueRunsNothing) {
   submit(1);
-  stage_.world.server().push(kContext, "queue:other", key_of(1));
+  stage_.world.server().push(kContext, "queue:other", make_job_key(1));
   EXPECT_THAT(claim(64, {"queue:other"}), IsEmpty());
   EXPECT_EQ(state(1), "queued");
   const ClaimedJob job = claim_one();
   EXPECT_EQ(job.queue, "queue:sim");
-  stage_.world.server().push(kContext, "queue:other", key_of(1));
+  stage_.world.server().push(kContext, "queue:other", make_job_key(1));
   EXPECT_THAT(claim(64, {"queue:other"}), IsEmpty());
   EXPECT_EQ(report(EndReport{job.ref, failed()}), "ok");
 }
 
 TEST_F(Rows, TwoEntriesAreOneAttempt) {
   submit(1);
-  stage_.world.server().push(kContext, "queue:sim", key_of(1));
+  stage_.world.server().push(kContext, "queue:sim", make_job_key(1));
   EXPECT_EQ(claim(1).size(), 1U);
   EXPECT_THAT(claim(1), IsEmpty());
   EXPECT_EQ(place(1).claim.deliveries, 1U);
@@ -62,7 +63,7 @@ TEST_F(Rows, TwoEntriesAreOneAttempt) {
 TEST_F(Rows, TwoEntriesOfAPriorityJobAreOneAttempt) {
   submit(1, [](Job& j) { j.priority = 5, j.dependends = {2}; });
   submit(2);
-  stage_.world.server().push(kContext, "queue:sim", key_of(1));
+  stage_.world.server().push(kContext, "queue:sim", make_job_key(1));
   std::vector<ClaimedJob> first = claim();
   ASSERT_EQ(first.size(), 1U);
   EXPECT_THAT(violations(store()), IsEmpty());
@@ -75,10 +76,10 @@ TEST_F(Rows, TwoEntriesOfAPriorityJobAreOneAttempt) {
 // claimed.
 TEST_F(Rows, ParkedJobIsInOneIndex) {
   submit(1, [](Job& j) { j.priority = -5, j.dependends = {2}; });
-  stage_.world.server().push(kContext, "queue:sim", key_of(1));
+  stage_.world.server().push(kContext, "queue:sim", make_job_key(1));
   EXPECT_THAT(claim(), IsEmpty());
   EXPECT_EQ(state(1), "waiting");
-  EXPECT_FALSE(place(1).in_priority);
+  EXPECT_FALSE(place(1).in_priority_index);
 }
 
 // The recovery steps of a job, in any order and repeated, requeue the job once.
@@ -89,7 +90,7 @@ TEST_F(Rows, RepeatedRecoveryInAnyOrderDeliversOnce) {
     submit(++id);
     claim_one();
     pass(kLease + 1);
-    const Lease lease = lease_of(id);
+    const Lease lease = get_lease(id);
     const auto step = [&](int which) {
       if (which == 0) expire(lease);
       if (which == 1) {
@@ -97,7 +98,7 @@ TEST_F(Rows, RepeatedRecoveryInAnyOrderDeliversOnce) {
       }
       if (which == 2) tick();
       if (which == 3) {
-        EXPECT_EQ(code_of(store().cancel(kContext, "job:12:999")), "not_found");
+        EXPECT_EQ(get_error_code(store().cancel(kContext, "job:12:999")), "not_found");
       }
     };
     for (const int which : order) step(which);
@@ -125,12 +126,12 @@ TEST_F(Rows, TwoWritersNeverShareARevision) {
 // A fact appended by another client is skipped; later revisions follow it.
 TEST_F(Rows, ForeignFactStopsNothing) {
   submit(1);
-  plain({"XADD", "mj:journal:queue:sim", "7-3", "f", "nonsense", "j", "nobody"});
+  run_command({"XADD", "mj:journal:queue:sim", "7-3", "f", "nonsense", "j", "nobody"});
   const ClaimedJob job = claim_one();
   EXPECT_EQ(report(EndReport{job.ref, failed()}), "ok");
   EXPECT_THAT(place(1).claim.revisions, ElementsAre(1, 8, 9));
   EXPECT_FALSE(violations(store()).empty()) << "and verify names it";
-  plain({"XDEL", "mj:journal:queue:sim", "7-3"});
+  run_command({"XDEL", "mj:journal:queue:sim", "7-3"});
 }
 
 TEST_F(Rows, RepeatedFailureIsOneRetry) {
@@ -139,7 +140,7 @@ TEST_F(Rows, RepeatedFailureIsOneRetry) {
   const Report failure = EndReport{first.ref, failed(), 100};
   ASSERT_EQ(report(failure), "ok");
   pass(100);
-  EXPECT_EQ(tick().due, 1U);
+  EXPECT_EQ(tick().queued, 1U);
   EXPECT_EQ(report(failure), "ok") << "its reply was lost; it is the same failure";
   EXPECT_EQ(state(1), "queued");
   EXPECT_EQ(store().queue_length(kContext, "queue:sim").value(), 1U);
@@ -155,7 +156,7 @@ TEST_F(Rows, CancelBetweenClaimAndRunIsReportedByTheOwner) {
   submit(2);
   const auto jobs = claim();
   ASSERT_EQ(jobs.size(), 2U);
-  for (const Id id : {1, 2}) ASSERT_EQ(code_of(store().cancel(kContext, key_of(id))), "ok");
+  for (const Id id : {1, 2}) ASSERT_EQ(get_error_code(store().cancel(kContext, make_job_key(id))), "ok");
   EXPECT_EQ(report(EndReport{jobs[0].ref, failed(), 100}), "ok");
   EXPECT_EQ(state(1), "ended") << "a request to cancel forbids another attempt";
   ASSERT_EQ(report(Release{jobs[1].ref, "could not be started", false}), "ok");
@@ -168,7 +169,7 @@ TEST_F(Rows, CancelBetweenClaimAndRunIsReportedByTheOwner) {
 // A submitted job does not vanish with its record.
 TEST_F(Rows, QueuedJobWithADeletedRecordIsNotForgotten) {
   submit(1);
-  plain({"DEL", key_of(1)});
+  run_command({"DEL", make_job_key(1)});
   EXPECT_THAT(claim(), IsEmpty());
   pass(10000);
   tick();

@@ -76,7 +76,7 @@ TEST_F(Rows, LifecycleWriteNeedsTheLiveClaim) {
   all_refused(other_id, "another claim");
   pass(kLease + 1);
   all_refused(live.ref, "a lease that has ended");
-  ASSERT_TRUE(expire(lease_of(1)));
+  ASSERT_TRUE(expire(get_lease(1)));
   all_refused(live.ref, "an expired claim");
   const ClaimedJob next = claim_one();
   EXPECT_GT(next.epoch, live.epoch);
@@ -94,7 +94,7 @@ TEST_F(Rows, LeaseIsCheckedWhenTheEndArrives) {
   const std::vector<ClaimRef> claims{jobs[2].ref};
   ASSERT_THAT(store().renew(kContext, claims, kLease).value(), ElementsAre(Renewal::renewed));
   pass(kLease / 2);
-  EXPECT_EQ(now(), lease_of(1).until_ms);
+  EXPECT_EQ(now(), get_lease(1).until_ms);
   EXPECT_EQ(report(EndReport{jobs[0].ref, failed()}), "ok") << "at its last moment";
   pass(1);
   EXPECT_EQ(report(EndReport{jobs[1].ref, failed()}), "stale_claim") << "a moment too late";
@@ -106,7 +106,7 @@ TEST_F(Rows, LeaseIsNotTakenOverBeforeTheServerExpiresIt) {
   submit(1);
   claim_one();
   pass(kLease);
-  EXPECT_FALSE(expire(lease_of(1)));
+  EXPECT_FALSE(expire(get_lease(1)));
   EXPECT_EQ(state(1), "live");
 }
 
@@ -117,7 +117,7 @@ TEST_F(Rows, LeaseIsTakenOverAfterTheClockWentBack) {
   claim_one();
   stage_.world.server_clock().shift_ms = -600000;
   pass(kLease);
-  EXPECT_TRUE(expire(lease_of(1)));
+  EXPECT_TRUE(expire(get_lease(1)));
   EXPECT_EQ(state(1), "queued");
 }
 
@@ -125,11 +125,11 @@ TEST_F(Rows, LeaseIsTakenOverAfterTheClockWentBack) {
 TEST_F(Rows, RenewalIsSeenAfterTheClockWentBack) {
   submit(1);
   const ClaimedJob job = claim_one();
-  const std::uint64_t before = lease_of(1).until_ms;
+  const std::uint64_t before = get_lease(1).until_ms;
   stage_.world.server_clock().shift_ms = -60000;
   const std::vector<ClaimRef> claims{job.ref};
   ASSERT_THAT(store().renew(kContext, claims, kLease).value(), ElementsAre(Renewal::renewed));
-  EXPECT_GT(lease_of(1).until_ms, before);
+  EXPECT_GT(get_lease(1).until_ms, before);
 }
 
 TEST_F(Rows, RepeatedCompletionIsWrittenOnce) {
@@ -151,7 +151,7 @@ TEST_F(Rows, CompletionNeedsNoWakeUp) {
   const ClaimedJob job = claim_one();
   EXPECT_THAT(claim(), IsEmpty());
   ASSERT_EQ(finish(job), "ok");
-  EXPECT_EQ(claim_one().ref.job_key, key_of(2));
+  EXPECT_EQ(claim_one().ref.job_key, make_job_key(2));
 }
 
 TEST_F(Rows, DependentDoesNotRunBeforeItsDependencyEnds) {
@@ -159,8 +159,8 @@ TEST_F(Rows, DependentDoesNotRunBeforeItsDependencyEnds) {
   EXPECT_THAT(claim(), IsEmpty());
   submit(1);
   const ClaimedJob first = claim_one();
-  EXPECT_EQ(first.ref.job_key, key_of(1));
-  plain({"HSET", key_of(1), "status", "finished"});  // the record alone does not end the job
+  EXPECT_EQ(first.ref.job_key, make_job_key(1));
+  run_command({"HSET", make_job_key(1), "status", "finished"});  // the record alone does not end the job
   tick();
   EXPECT_THAT(claim(), IsEmpty());
   ASSERT_EQ(report(EndReport{first.ref, failed(), 100}), "ok");
@@ -174,10 +174,10 @@ TEST_F(Rows, RetrySurvivesARestart) {
   const auto due = place(1).due_ms;
   stage_.world.restart_server(1000);
   pass(2000);
-  EXPECT_EQ(tick().due, 0U);
+  EXPECT_EQ(tick().queued, 0U);
   EXPECT_EQ(place(1).due_ms, due);
   pass(3000);
-  EXPECT_EQ(tick().due, 1U);
+  EXPECT_EQ(tick().queued, 1U);
   EXPECT_EQ(claim_one().attempt, 2U);
 }
 
@@ -185,7 +185,7 @@ TEST_F(Rows, StaleFailureSchedulesNoRetry) {
   submit(1);
   const ClaimedJob first = claim_one();
   pass(kLease + 1);
-  ASSERT_TRUE(expire(lease_of(1)));
+  ASSERT_TRUE(expire(get_lease(1)));
   EXPECT_EQ(report(EndReport{first.ref, failed(), 0}), "stale_claim");
   EXPECT_EQ(state(1), "queued");
   const ClaimedJob second = claim_one();
@@ -199,8 +199,8 @@ TEST_F(Rows, StaleFailureSchedulesNoRetry) {
 TEST_F(Rows, FailedHintDoesNotStopACancel) {
   submit(1);
   const ClaimedJob job = claim_one();
-  plain({"SET", "runner:1", "somebody else's"});
-  EXPECT_EQ(code_of(store().cancel(kContext, key_of(1))), "ok");
+  run_command({"SET", "runner:1", "somebody else's"});
+  EXPECT_EQ(get_error_code(store().cancel(kContext, make_job_key(1))), "ok");
   const std::vector<ClaimRef> claims{job.ref};
   EXPECT_THAT(store().renew(kContext, claims, kLease).value(), ElementsAre(Renewal::cancel));
 }

@@ -26,13 +26,13 @@ void submit(Stage& stage, Id id, const std::string& script, const Change& change
 // Holds once the job has reached the state or has ended.
 std::function<bool()> in_state(Stage& stage, Id id, JobState state) {
   return [&stage, id, state] {
-    const JobState is = stage.witness.job(key_of(id)).state;
+    const JobState is = stage.witness.job(make_job_key(id)).state;
     return is == state || is == JobState::ended;
   };
 }
 void cancel(Stage& stage, Id id, std::function<bool()> when = {}) {
-  stage.client.ask({"cancels " + std::to_string(id), [id](Store& store) { return store.cancel(kContext, key_of(id)); },
-                    std::move(when)});
+  stage.client.ask({"cancels " + std::to_string(id),
+                    [id](Store& store) { return store.cancel(kContext, make_job_key(id)); }, std::move(when)});
 }
 // Uses the server's clock, which is constant while requests are queued.
 std::uint64_t in(Stage& stage, Ms ms) { return stage.world.server_clock().unix_ms() + ms; }
@@ -55,7 +55,7 @@ void message_with_two_jobs(Stage& stage) {
 }
 
 void requeue(Stage& stage, Id id) {
-  stage.client.ask({"requeues", [id](Store& store) { return store.requeue(kContext, key_of(id)); },
+  stage.client.ask({"requeues", [id](Store& store) { return store.requeue(kContext, make_job_key(id)); },
                     in_state(stage, id, JobState::ended)});
 }
 
@@ -194,7 +194,7 @@ const auto kScenarios = std::to_array<Scenario>({
      5000},
 });
 
-std::map<std::string, std::string> outcome_of(Store& store) {
+std::map<std::string, std::string> collect_outcome(Store& store) {
   static constexpr std::array<std::string_view, 4> kRead{"status", "detail", "result", "script"};
   std::map<std::string, std::string> out;
   for (const char* prefix : {"job:", "message:"}) {
@@ -213,7 +213,7 @@ std::span<const Scenario> scenarios() { return kScenarios; }
 
 void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
 
-std::string shown(const std::vector<Crash>& crashes) {
+std::string to_text(const std::vector<Crash>& crashes) {
   std::string out;
   for (const Crash& crash : crashes) {
     const char* what = crash.fate == Fate::killed_before  ? "killed before write "
@@ -225,17 +225,17 @@ std::string shown(const std::vector<Crash>& crashes) {
   return out.empty() ? "undisturbed" : out;
 }
 
-Played play(const Scenario& scenario, const std::vector<Crash>& crashes, bool other) {
+CrashRunResult play(const Scenario& scenario, const std::vector<Crash>& crashes, bool other) {
   constexpr Ms kLongest = 120000;
   const std::string at_the_end = "at the end";
   Stage stage(scenario.settings);
   Service& first = stage.add_service();
   Service& second = stage.add_service();
-  Played out;
+  CrashRunResult out;
   const auto check = [&](const std::string& when) {
     for (const std::string& each : violations(stage.store())) {
       // The agent that checks leases may be the one with the fault: an expiry may be late by a further lease.
-      if (when == at_the_end || !each.starts_with("lease-overdue")) stage.world.complain(when + ": " + each);
+      if (when == at_the_end || !each.starts_with("lease-overdue")) stage.world.report_violation(when + ": " + each);
     }
   };
   stage.world.fate = [&](const Program&, const ServerCall&, std::uint64_t write) {
@@ -252,16 +252,17 @@ Played play(const Scenario& scenario, const std::vector<Crash>& crashes, bool ot
   const auto over = [&] {
     if (!stage.client.done()) return false;
     for (const Id id : scenario.jobs) {
-      if (stage.witness.job(key_of(id)).state != JobState::ended || stage.witness.is_running(key_of(id))) return false;
-      if (scenario.retired && stage.place(key_of(id)).record_type != "none") return false;
+      if (stage.witness.job(make_job_key(id)).state != JobState::ended || stage.witness.is_running(make_job_key(id)))
+        return false;
+      if (scenario.retired && stage.place(make_job_key(id)).record_type != "none") return false;
     }
     return first.is_quiet() && second.is_quiet();
   };
-  if (!stage.world.run_until(kLongest, over)) stage.world.complain("it does not come to its end");
+  if (!stage.world.run_until(kLongest, over)) stage.world.report_violation("it does not come to its end");
   check(at_the_end);
-  out.trouble = stage.world.complaint();
+  out.violation = stage.world.violation();
   out.writes = stage.world.writes();
-  out.outcome = outcome_of(stage.store());
+  out.outcome = collect_outcome(stage.store());
   return out;
 }
 

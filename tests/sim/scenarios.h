@@ -30,15 +30,15 @@ struct Crash {
   Fate fate = Fate::fine;
 };
 
-struct Played {
+struct CrashRunResult {
   std::map<std::string, std::string> outcome;  // status, detail and result by job; status by message
   std::uint64_t writes = 0;
   std::size_t crashes = 0;  // number of faults that occurred
-  std::string trouble;      // empty if no invariant was violated
+  std::string violation;    // empty if no invariant was violated
 };
 // other: the killed agent is not restarted; instead, an agent on another host starts.
-Played play(const Scenario&, const std::vector<Crash>&, bool other);
+CrashRunResult play(const Scenario&, const std::vector<Crash>&, bool other);
 
-std::string shown(const std::vector<Crash>&);
+std::string to_text(const std::vector<Crash>&);
 
 }  // namespace mycojobs::sim

@@ -12,14 +12,14 @@
 namespace mycojobs::sim {
 
 struct Shortest {
-  std::set<std::string> left_out;
-  std::vector<std::string> happened;
-  std::string trouble;
+  std::set<std::string> suppressed_events;
+  std::vector<std::string> event_names;
+  std::string violation;
 };
 // Shrinks the failing life of this seed.
 Shortest shorten(std::uint64_t seed, LifeSettings);
 // Returns the first line of the complaint without its numbers.
-std::string kind_of(const std::string& trouble);
-std::string shown(const Shortest&);
+std::string get_violation_kind(const std::string& violation);
+std::string to_text(const Shortest&);
 
 }  // namespace mycojobs::sim

@@ -11,7 +11,7 @@ constexpr Ms kLookMs = 10;                       // poll interval of a waiter
 constexpr Ms kDyingMs = 20;                      // time until the processes of a dead agent end
 constexpr std::int64_t kNoProcess = 0x7fffff00;  // above any pid of this host, so has_ended() holds
 
-RunnerHolder hold_of(const Host& host, const std::string& name) {
+RunnerHolder make_runner_holder(const Host& host, const std::string& name) {
   return {name, host.name, "boot of " + host.name, kNoProcess};
 }
 
@@ -19,7 +19,7 @@ RunnerHolder hold_of(const Host& host, const std::string& name) {
 class SimInstances final : public InstanceRecords {
  public:
   SimInstances(const World& world, Host& host, Id runner) : world_(world), host_(host), runner_(runner) {}
-  std::vector<std::string> known() const override {
+  std::vector<std::string> list() const override {
     std::vector<std::string> names;
     for (const Host::Instance& each : host_.instances) {
       if (each.runner == runner_) names.push_back(each.name);
@@ -44,9 +44,9 @@ class SimConversation final : public Conversation {
  public:
   explicit SimConversation(const Job& job) : job_(job) {}
   const Job& job() const { return job_; }
-  std::string take_output() override { return ""; }
+  std::string consume_output() override { return ""; }
   void feed(std::string_view /*unused*/) override {}
-  std::vector<std::string> take_notes() override { return {}; }
+  std::vector<std::string> consume_notes() override { return {}; }
   JobEnd finish(const Outcome& outcome) const override {
     JobEnd end;
     if (outcome.status == RunStatus::ok) {
@@ -113,7 +113,7 @@ SimAgent::SimAgent(World& world, Witness& witness, Host& host, WorkerSettings se
       witness_(witness),
       host_(host),
       settings_(std::move(settings)),
-      self_(hold_of(host, this->name())),
+      self_(make_runner_holder(host, this->name())),
       main_store_(world.open_store(*this)),
       intake_store_(world.open_store(*this)),
       report_store_(world.open_store(*this)),
@@ -139,43 +139,43 @@ SimAgent::~SimAgent() = default;
 // Corresponds to Agent::make_parts().
 void SimAgent::make_parts() {
   registrar_ = std::make_unique<Registrar>(*main_store_, host_.clock, health_, settings_, self_, former_, 0,
-                                           Registrar::Callbacks{.registered =
+                                           Registrar::Callbacks{.on_registered =
                                                                     [this] {
                                                                       begin_to_serve();
                                                                       return Result<void>();
                                                                     },
-                                                                .runner_lost =
+                                                                .on_runner_lost =
                                                                     [this](const std::string& why) {
                                                                       world_.note(name() + " cannot register: " + why);
                                                                       world_.kill(*this);
                                                                     }});
   reporter_ = std::make_unique<Reporter>(
-      *report_store_, host_.clock, health_, Receipts(settings_.runner.id, nullptr),
-      Reporter::Callbacks{.settled =
+      *report_store_, host_.clock, health_, ReceiptSigner(settings_.runner.id, nullptr),
+      Reporter::Callbacks{.on_settled =
                               [this](std::span<const RunNumber> runs) {
                                 leases_->remove(runs);
                                 intake_->on_jobs_settled(static_cast<std::uint32_t>(runs.size()));
                               },
-                          .stale =
+                          .on_stale =
                               [this](RunNumber run) {
                                 order(JobRuns::Kill{run, KillReason::fenced});
                               }});
   leases_ = std::make_unique<LeaseKeeper>(*lease_store_, host_.clock, health_, settings_, self_,
-                                          LeaseKeeper::Callbacks{.renewed =
+                                          LeaseKeeper::Callbacks{.on_renewed =
                                                                      [this](RunNumber run, std::uint64_t fence) {
                                                                        if (errs(Mistake::Agent::fences_late))
                                                                          fence += settings_.lease_ms;
                                                                        order(JobRuns::Fence{run, fence});
                                                                      },
-                                                                 .stale =
+                                                                 .on_stale =
                                                                      [this](RunNumber run) {
                                                                        order(JobRuns::Kill{run, KillReason::fenced});
                                                                      },
-                                                                 .cancelled =
+                                                                 .on_cancelled =
                                                                      [this](RunNumber run) {
                                                                        order(JobRuns::Kill{run, KillReason::cancelled});
                                                                      },
-                                                                 .runner_lost =
+                                                                 .on_runner_lost =
                                                                      [this](const std::string&) {
                                                                        if (!std::exchange(runner_lost_, true)) drain();
                                                                      }});
@@ -183,33 +183,34 @@ void SimAgent::make_parts() {
   prerequisites_ = std::make_unique<PrerequisiteChecker>(*waiting_store_, host_.clock, health_, settings_);
   Intake::Dependencies parts{*intake_store_, nullptr, {&executor_}, secrets_, world_.below(UINT32_MAX)};
   std::vector<std::pair<Id, std::string>> waited;
-  for (const std::string& queue : queues_of(settings_, parts.executors, settings_.runner.local))
+  for (const std::string& queue : list_runner_queues(settings_, parts.executors, settings_.runner.local))
     waited.emplace_back(kContext, queue);
   auto waiter = std::make_unique<SimWaiter>(*this, world_.server().open_waiter(waited, settings_.runner.topic).value());
   waiter_ = waiter.get();
   parts.waiter = std::move(waiter);
   intake_ = std::make_unique<Intake>(
       std::move(parts), host_.clock, health_, settings_, self_.instance,
-      Intake::Callbacks{.may_start = [this] { return launcher_.may_start(host_.clock.boot_ms()) && !runner_lost_; },
-                        .start =
-                            [this](JobStart start) {
-                              const Job& job = dynamic_cast<SimConversation&>(*start.conversation).job();
-                              facts_[start.run] = {{},        start.claim.job_key, parse_script(job.script),
-                                                   job.epoch, job.attempt,         job.deliveries};
-                              order(std::move(start));
-                            },
-                        .report = [this](RunReport report) { perform(report); },
-                        .claimed = [this](RunNumber run, const ClaimRef& claim) { leases_->add(run, claim); },
-                        .heartbeat = [this] { keeper_.wake(); },
-                        .no_work =
-                            [this] {
-                              housekeeper_->run_soon();
-                              house_.wake();
-                            },
-                        .ahead = [this] { return pace_.claim_ahead_count(now_us()); }});
+      Intake::Callbacks{
+          .can_start_runs = [this] { return launcher_.can_start_runs(host_.clock.boot_ms()) && !runner_lost_; },
+          .start_job =
+              [this](JobStart start) {
+                const Job& job = dynamic_cast<SimConversation&>(*start.conversation).job();
+                facts_[start.run] = {{},        start.claim.job_key, parse_script(job.script),
+                                     job.epoch, job.attempt,         job.deliveries};
+                order(std::move(start));
+              },
+          .report = [this](RunReport report) { perform(report); },
+          .on_claimed = [this](RunNumber run, const ClaimRef& claim) { leases_->add(run, claim); },
+          .request_heartbeat = [this] { keeper_.wake(); },
+          .on_wakeup_without_jobs =
+              [this] {
+                housekeeper_->run_soon();
+                house_.wake();
+              },
+          .claim_ahead_count = [this] { return run_rate_.claim_ahead_count(now_us()); }});
 }
 
-bool SimAgent::idle() const { return intake_->busy() == 0 && processes_.empty() && orders_.empty(); }
+bool SimAgent::idle() const { return intake_->occupied_slots() == 0 && processes_.empty() && orders_.empty(); }
 
 bool SimAgent::gone() const {
   return killed() &&
@@ -243,7 +244,7 @@ void SimAgent::drain() {
 }
 
 void SimAgent::leave() {
-  registrar_->sign_off(runner_lost_);
+  registrar_->release_runner_ids(runner_lost_);
   if (killed()) return;
   left_ = true;
   world_.kill(*this);
@@ -271,8 +272,8 @@ bool SimAgent::poll_waiter() {
     return intake_->on_wait_result(fail(Code::unavailable, "the server does not answer")), true;
   }
   const bool called = waiter_->take_call();
-  auto woken = waiter_->wait(0, rest_.for_work);
-  if (!over && !called && woken && !woken->work && woken->hints.empty() && !woken->reconnected) return false;
+  auto woken = waiter_->wait(0, rest_.wakes_on_work);
+  if (!over && !called && woken && !woken->has_work && woken->hints.empty() && !woken->reconnected) return false;
   return intake_->on_wait_result(std::move(woken)), true;
 }
 
@@ -339,26 +340,26 @@ void SimAgent::perform(JobRuns::Launch& launch) {
 }
 
 void SimAgent::perform(JobRuns::KillRun& kill) {
-  const auto process = processes_.find(JobRuns::number_of(kill.sandbox_run));
+  const auto process = processes_.find(JobRuns::get_run_number(kill.sandbox_run));
   if (process != processes_.end() && !process->second->gone()) process->second->kill(kill.reason, kill.grace_ms);
 }
 
 void SimAgent::perform(JobRuns::MoveFence& fence) {
-  const auto process = processes_.find(JobRuns::number_of(fence.sandbox_run));
+  const auto process = processes_.find(JobRuns::get_run_number(fence.sandbox_run));
   if (errs(Mistake::Agent::fences_never)) return;
   if (process != processes_.end() && !process->second->gone()) process->second->fence(fence.boot_ms);
 }
 
 void SimAgent::perform(RunReport& report) {
-  if (report.last) facts_.erase(report.run);
-  if (report.last && errs(Mistake::Agent::forgets_reports) && world_.once_in(10)) return;
+  if (report.is_last) facts_.erase(report.run);
+  if (report.is_last && errs(Mistake::Agent::forgets_reports) && world_.once_in(10)) return;
   reporter_->post(std::move(report));
   reporter_thread_.wake();
 }
 
 void SimAgent::perform(JobRuns::RunReaped& over) {
   processes_.erase(over.run);
-  pace_.on_run_ended(now_us());
+  run_rate_.on_run_ended(now_us());
 }
 
 }  // namespace mycojobs::sim

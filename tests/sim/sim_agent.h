@@ -91,9 +91,9 @@ class SimAgent final : public Program {
   void perform(RunReport&);
   void perform(BrokerCall& /*no script calls the object store*/) {}
   void perform(JobRuns::RunReaped&);
-  void perform(JobRuns::LaunchBackoff& failed) { launcher_.failed_to_start(host_.clock.boot_ms(), failed.why); }
-  void perform(JobRuns::ClaimBackoff& /*unused*/) { pace_.on_claim_ahead_failed(); }
-  void perform(StartRejected& job) { intake_->cannot_begin(std::move(job)); }
+  void perform(JobRuns::LaunchBackoff& failed) { launcher_.on_start_failed(host_.clock.boot_ms(), failed.reason); }
+  void perform(JobRuns::ClaimBackoff& /*unused*/) { run_rate_.on_claim_ahead_failed(); }
+  void perform(StartRejected& job) { intake_->on_start_rejected(std::move(job)); }
   void perform(JobRuns::RunInBackground& elsewhere) { order(elsewhere.work()); }
   bool errs(Mistake::Agent how) const { return world_.mistake.agent == how; }
   std::uint64_t now_us() const { return (world_.now() + 1) * 1000; }
@@ -106,9 +106,9 @@ class SimAgent final : public Program {
   SimExecutor executor_;
   std::unique_ptr<Store> main_store_, intake_store_, report_store_, lease_store_, house_store_, waiting_store_;
   StoreHealth health_;
-  RunRate pace_;
+  RunRate run_rate_;
   PreviousInstances former_;
-  LauncherWatch launcher_;
+  LauncherMonitor launcher_;
   JobRuns runs_;
   std::unique_ptr<Registrar> registrar_;
   std::unique_ptr<Reporter> reporter_;
@@ -116,7 +116,7 @@ class SimAgent final : public Program {
   std::unique_ptr<MaintenanceLoop> housekeeper_;
   std::unique_ptr<PrerequisiteChecker> prerequisites_;
   SimWaiter* waiter_ = nullptr;  // the waiter of the intake
-  SecretsWatch secrets_{{}, {kContext}, host_.clock};
+  SecretWatcher secrets_{{}, {kContext}, host_.clock};
   std::unique_ptr<Intake> intake_;
   Thread opening_, intake_thread_, run_loop_, reporter_thread_, keeper_, house_, waiting_;
 

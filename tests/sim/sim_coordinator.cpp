@@ -8,7 +8,7 @@ namespace mycojobs::sim {
 namespace {
 
 constexpr std::uint32_t kLeaseMs = 1000;
-constexpr Ms kMaxMs = 200;     // maximum pause between two rounds
+constexpr Ms kMaxMs = 200;      // maximum pause between two rounds
 constexpr Ms kAgainMs = 50;     // pause after a round that the server did not answer
 constexpr Ms kLookMs = 10;      // interval of the check whether the coordinator may continue
 constexpr Ms kRestartMs = 300;  // pause until a killed coordinator is restarted
@@ -47,7 +47,7 @@ void SimCoordinator::step() {
     world_.revive(*this);
     begin();
   }
-  const auto next = rounds_->round();
+  const auto next = rounds_->run_round();
   if (!killed()) due_ = world_.now() + std::min(kMaxMs, next ? *next : kAgainMs);
 }
 

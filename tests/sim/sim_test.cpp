@@ -26,9 +26,9 @@ TEST(Sim, RandomSeedsHoldTheInvariants) {
   std::uint64_t done = 0;
   for (std::uint64_t seed = first; seed < first + rounds && failures < 3; ++seed, ++done) {
     const LifeReport life = Life(seed).run();
-    if (!life.trouble.empty()) {
+    if (!life.violation.empty()) {
       ++failures;
-      ADD_FAILURE() << "seed " << seed << ": " << life.trouble << "\nAgain: MYCOJOBS_SIM_SEED=" << seed
+      ADD_FAILURE() << "seed " << seed << ": " << life.violation << "\nAgain: MYCOJOBS_SIM_SEED=" << seed
                     << " MYCOJOBS_SIM_ROUNDS=1";
     }
     all.jobs += life.jobs, all.runs += life.runs, all.facts += life.facts, all.kills += life.kills;
@@ -40,7 +40,7 @@ TEST(Sim, RandomSeedsHoldTheInvariants) {
       "stops, %zu restarts of the server, %zu jumps of clocks; of the calls %s\n",
       static_cast<unsigned long long>(first), static_cast<unsigned long long>(first + done - 1), all.jobs, all.parked,
       all.flows, all.runs, all.facts, all.calls, all.kills, all.stops, all.restarts, all.jumps,
-      shown(all.troubles).c_str());
+      to_text(all.troubles).c_str());
 }
 
 // Many short lives with distinct seeds. A failing seed is shown in its shortest form: MYCOJOBS_SIM_SEED=<seed>
@@ -59,8 +59,8 @@ TEST_P(Schedules, EndAsExpected) {
                    static_cast<unsigned long long>(GetParam() + 1), static_cast<unsigned long long>(kShares),
                    static_cast<unsigned long long>(done), static_cast<unsigned long long>(count));
     const LifeReport life = Life(seed, brief_life()).run();
-    if (!life.trouble.empty()) {
-      FAIL() << "seed " << seed << ": " << shown(shorten(seed, brief_life())) << "\nAgain: MYCOJOBS_SIM_SEED=" << seed
+    if (!life.violation.empty()) {
+      FAIL() << "seed " << seed << ": " << to_text(shorten(seed, brief_life())) << "\nAgain: MYCOJOBS_SIM_SEED=" << seed
              << " MYCOJOBS_SIM_SCHEDULES=1";
     }
     all.jobs += life.jobs, all.runs += life.runs, all.calls += life.calls, all.flows += life.flows;
@@ -69,7 +69,7 @@ TEST_P(Schedules, EndAsExpected) {
   std::printf(
       "%llu schedules from seed %llu: %zu jobs, %zu flows, %zu runs, %zu restarts of the server, %zu calls; %s\n",
       static_cast<unsigned long long>(count), static_cast<unsigned long long>(first), all.jobs, all.flows, all.runs,
-      all.restarts, all.calls, shown(all.troubles).c_str());
+      all.restarts, all.calls, to_text(all.troubles).c_str());
   if (count < 1000) return;  // too few schedules to meet every fault
   const Troubles& met = all.troubles;
   for (const std::size_t each : {met.requests_lost, met.replies_lost, met.cut, met.given_up, met.slow, met.overtaken,
@@ -90,14 +90,14 @@ TEST(Sim, SeedRepeatsARunExactly) {
 }
 
 void expect_no_trouble(Stage& stage) {
-  for (const std::string& each : violations(stage.store())) stage.world.complain(each);
-  EXPECT_EQ(stage.world.complaint(), "");
+  for (const std::string& each : violations(stage.store())) stage.world.report_violation(each);
+  EXPECT_EQ(stage.world.violation(), "");
 }
 void submit(Stage& stage, Id id, const std::string& script) {
   ASSERT_TRUE(stage.store().submit(Stage::job(id, script)).has_value());
 }
 std::function<bool()> runs(Stage& stage, Id id) {
-  return [&stage, id] { return stage.witness.is_running(key_of(id)); };
+  return [&stage, id] { return stage.witness.is_running(make_job_key(id)); };
 }
 
 // The limit holds for any time of the agent's death.
@@ -116,7 +116,7 @@ TEST(Sim, JobOfADeadAgentRunsAgainWithinALease) {
       const Ms died = stage.world.now();
       stage.world.kill(*stage.services[0]->agent());
       stage.world.run_until(died + 100);
-      ASSERT_FALSE(stage.witness.is_running(key_of(1)));
+      ASSERT_FALSE(stage.witness.is_running(make_job_key(1)));
       ASSERT_TRUE(stage.world.run_until(died + 10ULL * lease_ms, runs(stage, 1)));
       longest = std::max(longest, stage.world.now() - died);
       expect_no_trouble(stage);
@@ -135,8 +135,8 @@ TEST(Sim, ShorterLeaseDoesNotEndALongerOneEarly) {
   stage.world.run_until(2500);
   stage.world.stop(*stage.services[0]->agent(), 4000);
   stage.world.server_clock().shift_ms = 60000;
-  stage.world.run_until(60000, [&] { return stage.witness.job(key_of(1)).state == JobState::ended; });
-  EXPECT_EQ(stage.witness.job(key_of(1)).status, JobStatus::finished);
+  stage.world.run_until(60000, [&] { return stage.witness.job(make_job_key(1)).state == JobState::ended; });
+  EXPECT_EQ(stage.witness.job(make_job_key(1)).status, JobStatus::finished);
   expect_no_trouble(stage);
 }
 

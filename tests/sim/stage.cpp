@@ -13,7 +13,7 @@ constexpr Ms kRevivalMs = 200;  // pause until a killed client is restarted
 
 }  // namespace
 
-std::string key_of(Id id) { return job_key(kCaller, id); }
+std::string make_job_key(Id id) { return job_key(kCaller, id); }
 
 Client::Client(World& world, std::string name)
     : Program(std::move(name)),
@@ -117,7 +117,7 @@ void Stage::push(const Job& job) {
     words.push_back(name);
     words.push_back(value);
   }
-  world.server().plain(kContext, words);
+  world.server().run_command(kContext, words);
   world.server().push(kContext, queue_key(job.script_type), key);
   world.note("  a plain client pushes " + key);
 }

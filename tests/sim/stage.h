@@ -98,6 +98,6 @@ class Stage {
 
 inline const std::vector<std::string> kQueues{"queue:sim",        "queue:other",      "mj:queue:runner1",
                                               "mj:queue:runner2", "mj:queue:runner3", "mj:queue:runner4"};
-std::string key_of(Id id);  // the key of a job of the stage's caller
+std::string make_job_key(Id id);  // the key of a job of the stage's caller
 
 }  // namespace mycojobs::sim

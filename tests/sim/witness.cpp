@@ -9,9 +9,9 @@ namespace {
 
 constexpr std::uint32_t kPage = 1000;
 
-std::string text_of(const Fact& fact, std::string_view name) { return std::string(field_of(fact.more, name)); }
+std::string text_of(const Fact& fact, std::string_view name) { return std::string(field_of(fact.fields, name)); }
 
-std::string shown(const Fact& fact) {
+std::string to_text(const Fact& fact) {
   std::string out = "    " + fact.job_key + ' ' + fact.kind + " @" + std::to_string(fact.revision);
   for (const char* name : {"why", "detail", "e", "a", "d"}) {
     const std::string value = text_of(fact, name);
@@ -34,7 +34,7 @@ Witness::Witness(World& world, std::vector<std::string> queues) : world_(world),
 
 void Witness::look() {
   const std::uint64_t writes = world_.server().writes();
-  if (writes == seen_writes_ || world_.broken()) return;
+  if (writes == seen_writes_ || world_.is_violated()) return;
   seen_writes_ = writes;
   for (auto& [queue, head] : heads_) {
     const auto entries = world_.server().entries(kContext, "mj:journal:" + queue);
@@ -44,7 +44,7 @@ void Witness::look() {
   for (auto& [queue, head] : heads_) {
     if (!head.is_new) continue;
     const auto facts = store_->journal(kContext, queue, head.revision, kPage);
-    if (!facts) return world_.complain("the journal of " + queue + ": " + facts.error().message);
+    if (!facts) return world_.report_violation("the journal of " + queue + ": " + facts.error().message);
     for (const Fact& fact : *facts) {
       head.revision = fact.revision;
       take(queue, fact);
@@ -54,7 +54,7 @@ void Witness::look() {
 
 void Witness::take(const std::string& queue, const Fact& fact) {
   ++facts_;
-  world_.note(shown(fact));
+  world_.note(to_text(fact));
   FoldedJob& job = jobs_[fact.job_key];
   std::string& queue_of = queue_of_[fact.job_key];
   // The job may have ended and been retired within one step.
@@ -66,9 +66,9 @@ void Witness::take(const std::string& queue, const Fact& fact) {
     queue_of.clear();
   }
   if (queue_of.empty()) queue_of = queue;
-  if (queue_of != queue) return world_.complain(fact.job_key + " has facts in two journals");
+  if (queue_of != queue) return world_.report_violation(fact.job_key + " has facts in two journals");
   const auto problem = fold(job, fact);
-  if (problem) return world_.complain(fact.job_key + ": " + std::string(problem->rule) + ": " + problem->text);
+  if (problem) return world_.report_violation(fact.job_key + ": " + std::string(problem->rule) + ": " + problem->text);
   check(fact, job);
 }
 
@@ -86,12 +86,12 @@ bool Witness::was_retired(const std::string& job) {
 void Witness::check(const Fact& fact, const FoldedJob& job) {
   const auto running = running_.find(fact.job_key);
   if (running != running_.end() && (job.state != JobState::live || job.epoch != running->second.epoch)) {
-    world_.complain(fact.job_key + ": " + fact.kind + " while its process on " + running->second.where +
-                    " is still there");
+    world_.report_violation(fact.job_key + ": " + fact.kind + " while its process on " + running->second.where +
+                            " is still there");
   }
   if (fact.kind == to_string(FactKind::completed) && !finished_.contains({fact.job_key, job.epoch})) {
-    world_.complain(fact.job_key + ": completed by epoch " + std::to_string(job.epoch) +
-                    ", of which no run ended well");
+    world_.report_violation(fact.job_key + ": completed by epoch " + std::to_string(job.epoch) +
+                            ", of which no run ended well");
   }
 }
 
@@ -101,13 +101,14 @@ void Witness::began(const std::string& job, std::uint64_t epoch, const std::stri
   world_.note("    " + job + " begins on " + where + ", epoch " + std::to_string(epoch));
   const FoldedJob& folded = jobs_[job];
   if (running_.contains(job)) {
-    return world_.complain(job + " begins on " + where + " while it runs on " + running_[job].where);
+    return world_.report_violation(job + " begins on " + where + " while it runs on " + running_[job].where);
   }
   if (folded.state != JobState::live || folded.epoch != epoch) {
-    world_.complain(job + " begins on " + where + " with epoch " + std::to_string(epoch) + ", and is " +
-                    std::string(to_string(folded.state)) + " with epoch " + std::to_string(folded.epoch));
+    world_.report_violation(job + " begins on " + where + " with epoch " + std::to_string(epoch) + ", and is " +
+                            std::string(to_string(folded.state)) + " with epoch " + std::to_string(folded.epoch));
   }
-  if (epoch <= latest_epochs_[job]) world_.complain(job + " begins with an epoch that is not above the one before");
+  if (epoch <= latest_epochs_[job])
+    world_.report_violation(job + " begins with an epoch that is not above the one before");
   latest_epochs_[job] = epoch;
   running_[job] = {epoch, where};
 }
@@ -134,12 +135,12 @@ std::vector<std::string> violations(Store& store) {
       MJ_TRY(listing, read_new_entries(store, kContext, census, job, true, history));
       const JobVerdict verdict = check_invariants(census.inspection(job, history, listing, true));
       for (const JobFinding& each : verdict.findings) {
-        if (each.rule != "held-free") add(each);  // the groups check this rule more precisely
+        if (each.rule != "held-with-free-slots") add(each);  // the groups check this rule more precisely
       }
-      groups.note(job);
+      groups.add_job(job);
     }
-    for (const std::string& job : groups.wait_for_ended()) out.push_back("waiting-ended: " + job);
-    MJ_TRY(between, groups.judge([] {}));
+    for (const std::string& job : groups.find_waiting_for_ended()) out.push_back("waiting-ended: " + job);
+    MJ_TRY(between, groups.check([] {}));
     for (const Finding& each : between) add(each);
     return {};
   };

@@ -12,7 +12,7 @@ namespace mycojobs::sim {
 namespace {
 
 constexpr std::size_t kShown = 50;
-constexpr int kDeepest = 3;              // nested steps
+constexpr int kDeepest = 3;             // nested steps
 constexpr unsigned kMaxAtOnce = 20000;  // steps at the same time; a larger number means a busy loop
 
 std::string seconds(Ms ms) {
@@ -28,19 +28,19 @@ Troubles& Troubles::operator+=(const Troubles& more) {
   return *this;
 }
 
-std::string shown(const Troubles& of) {
+std::string to_text(const Troubles& source) {
   std::string text;
   const auto add = [&text](std::size_t count, const char* what) {
     text += (text.empty() ? "" : ", ") + std::to_string(count) + what;
   };
-  add(of.requests_lost, " requests and ");
-  text += std::to_string(of.replies_lost) + " replies lost";
-  add(of.cut, " cut");
-  add(of.given_up, " given up and done later");
-  add(of.slow, " slow");
-  add(of.overtaken, " overtaken");
-  add(of.killed, " killed their caller");
-  add(of.stopped, " stopped it");
+  add(source.requests_lost, " requests and ");
+  text += std::to_string(source.replies_lost) + " replies lost";
+  add(source.cut, " cut");
+  add(source.given_up, " given up and done later");
+  add(source.slow, " slow");
+  add(source.overtaken, " overtaken");
+  add(source.killed, " killed their caller");
+  add(source.stopped, " stopped it");
   return text;
 }
 
@@ -51,8 +51,8 @@ std::unique_ptr<World::Server>& World::spare_server() {
 
 World::World(std::uint64_t seed) : seed_(seed), chance_(seed), server_(std::move(spare_server())) {
   if (!server_) server_ = std::make_unique<Server>();
-  server_->clock.of = &server_clock_;
-  server().set_faults([this](const ServerCall& call) { return judge(call); });
+  server_->clock.source = &server_clock_;
+  server().set_faults([this](const ServerCall& call) { return decide_fault(call); });
 }
 
 World::~World() {
@@ -61,7 +61,7 @@ World::~World() {
   spare_server() = std::move(server_);
 }
 
-Chance World::stream(const std::string& name) const {
+Chance World::make_random_stream(const std::string& name) const {
   std::uint64_t sum = seed_ ^ 14695981039346656037ULL;
   for (const char c : name) sum = (sum ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   return Chance(sum);
@@ -72,13 +72,13 @@ std::string World::next_call(const Program& program) {
 }
 
 bool World::happens(const std::string& name) {
-  if (left_out.contains(name)) return false;
+  if (suppressed_events.contains(name)) return false;
   happened_.push_back(name);
   return true;
 }
 
 // Some of the scripts that may write only read.
-Fault World::judge(const ServerCall& call) {
+Fault World::decide_fault(const ServerCall& call) {
   if (caller_ == nullptr) return Fault::none;
   ++calls_made_;
   const bool writes = call.write > 0 && call.name != "places" && call.name != "leases";
@@ -100,17 +100,21 @@ Fault World::judge(const ServerCall& call) {
   return what == Fate::request_lost || what == Fate::killed_before ? Fault::before : Fault::after;
 }
 
-OpenLink World::links_of(Program& program) {
+OpenLink World::make_open_link(Program& program) {
   return [this, &program](Id context) -> Result<std::unique_ptr<Link>> {
     return std::make_unique<SimLink>(*this, program, server().open_link(context));
   };
 }
 
-std::unique_ptr<Store> World::open_store(Program& program) { return std::make_unique<RedisStore>(links_of(program)); }
+std::unique_ptr<Store> World::open_store(Program& program) {
+  return std::make_unique<RedisStore>(make_open_link(program));
+}
 
-std::unique_ptr<FlowStore> World::open_flows(Program& program) { return make_redis_flows(links_of(program)).value(); }
+std::unique_ptr<FlowStore> World::open_flows(Program& program) {
+  return make_redis_flows(make_open_link(program)).value();
+}
 
-const Script& World::as_mistaken(const Script& script) {
+const Script& World::apply_mistake(const Script& script) {
   const std::size_t at = mistake.instead_of.empty() ? std::string::npos : script.text.find(mistake.instead_of);
   if (at == std::string::npos) return script;
   auto& mistaken = mistaken_[script.name];
@@ -141,13 +145,13 @@ void World::revive(Program& program) {
   program.stopped_until_ = 0;
 }
 
-void World::stop(Program& program, Ms how_long) {
-  program.stopped_until_ = std::max(program.stopped_until_, now_ + how_long);
-  note(program.name_ + " is stopped for " + std::to_string(how_long) + " ms");
+void World::stop(Program& program, Ms duration) {
+  program.stopped_until_ = std::max(program.stopped_until_, now_ + duration);
+  note(program.name_ + " is stopped for " + std::to_string(duration) + " ms");
 }
 
-World::Next World::next() {
-  Next found;
+World::NextEvent World::next() {
+  NextEvent found;
   if (!events_.empty()) found.due = std::max(events_.begin()->first, now_);
   std::uint32_t same = 1;
   for (Actor* actor : actors_) {
@@ -167,7 +171,7 @@ World::Next World::next() {
 }
 
 bool World::step(Ms moment) {
-  const Next now = next();
+  const NextEvent now = next();
   if (now.due == kNever || now.due > moment) {
     now_ = std::max(now_, moment);
     return false;
@@ -175,8 +179,9 @@ bool World::step(Ms moment) {
   steps_at_once_ = now.due > now_ ? 0 : steps_at_once_ + 1;
   now_ = now.due;
   if (steps_at_once_ > kMaxAtOnce) {
-    complain("a thread takes turns without end" +
-             (now.actor != nullptr && now.actor->program_ != nullptr ? ": of " + now.actor->program_->name_ : ""));
+    report_violation("a thread takes turns without end" + (now.actor != nullptr && now.actor->program_ != nullptr
+                                                               ? ": of " + now.actor->program_->name_
+                                                               : ""));
     return false;
   }
   if (now.actor != nullptr) {
@@ -195,26 +200,26 @@ bool World::step(Ms moment) {
 }
 
 void World::run_until(Ms moment) {
-  while (!broken() && step(moment)) {
+  while (!is_violated() && step(moment)) {
   }
 }
 
 bool World::run_until(Ms moment, const std::function<bool()>& done) {
-  while (!broken() && !done()) {
+  while (!is_violated() && !done()) {
     if (!step(moment)) return done();
   }
-  return !broken();
+  return !is_violated();
 }
 
-void World::wait(Ms how_long, const Program& program) {
+void World::wait(Ms duration, const Program& program) {
   ++depth_;
-  const Ms until = now_ + how_long;
-  while (!broken() && !program.killed_ && step(until)) {
+  const Ms until = now_ + duration;
+  while (!is_violated() && !program.killed_ && step(until)) {
   }
   --depth_;
 }
 
-void World::trouble(Program& program, const std::string& call) {
+void World::inject_delays(Program& program, const std::string& call) {
   if (depth_ >= kDeepest) return;
   const std::uint64_t before = calls_made_;
   const auto length = [&](const char* what, std::uint32_t one_in, Ms most) {
@@ -243,11 +248,11 @@ void World::note(std::string text) {
   if (notes_.size() > kShown) notes_.pop_front();
 }
 
-void World::complain(const std::string& text) {
-  if (broken()) return;
+void World::report_violation(const std::string& text) {
+  if (is_violated()) return;
   note("!! " + text);
-  complaint_ = text + "\nThe last steps:";
-  for (const std::string& each : notes_) complaint_ += "\n  " + each;
+  violation_ = text + "\nThe last steps:";
+  for (const std::string& each : notes_) violation_ += "\n  " + each;
 }
 
 }  // namespace mycojobs::sim

@@ -78,7 +78,7 @@ struct Troubles {
               stopped = 0;
   Troubles& operator+=(const Troubles&);
 };
-std::string shown(const Troubles&);
+std::string to_text(const Troubles&);
 
 // A bug planted to check that the simulation finds it: either a replacement in every script that contains `instead_of`,
 // or a wrong behaviour of the agent.
@@ -133,15 +133,15 @@ class World {
   // be left out without changing the others.
   template <class Draw>
   auto apart(const std::string& name, Draw draw) {
-    const Chance before = std::exchange(chance_, stream(name));
+    const Chance before = std::exchange(chance_, make_random_stream(name));
     auto drawn = draw();
     chance_ = before;
     return drawn;
   }
   // Records an exceptional event by its name. Returns false if the event is to be left out.
   bool happens(const std::string& name);
-  std::set<std::string> left_out;
-  const std::vector<std::string>& happened() const { return happened_; }
+  std::set<std::string> suppressed_events;
+  const std::vector<std::string>& event_names() const { return happened_; }
 
   MemoryServer& server() { return server_->server; }
   ShiftedClock& server_clock() { return server_clock_; }
@@ -161,7 +161,7 @@ class World {
   bool is_alone() const { return within_ <= 1; }
   void kill(Program&);
   void revive(Program&);
-  void stop(Program&, Ms how_long);
+  void stop(Program&, Ms duration);
   bool is_stopped(const Program& program) const { return program.stopped_until_ > now_; }
 
   // Runs the steps that are due before the given time, and then sets the time.
@@ -175,14 +175,14 @@ class World {
   Weather weather;
   const Troubles& troubles() const { return troubles_; }
   Mistake mistake{"none"};
-  const Script& as_mistaken(const Script&);
+  const Script& apply_mistake(const Script&);
   std::function<void()> after_step;
 
-  // Records an event; the last events are shown with the first complaint, which ends the world.
+  // Records an event. The last events are printed with the first violation, which ends the world.
   void note(std::string text);
-  void complain(const std::string& text);
-  bool broken() const { return !complaint_.empty(); }
-  const std::string& complaint() const { return complaint_; }
+  void report_violation(const std::string& text);
+  bool is_violated() const { return !violation_.empty(); }
+  const std::string& violation() const { return violation_; }
   std::uint64_t history() const { return history_; }  // digest of all notes
 
  private:
@@ -193,27 +193,27 @@ class World {
   };
   // All worlds share one server in turn, so that the scripts are compiled only once.
   struct Server {
-    struct Hands final : Clock {
-      const Clock* of = nullptr;
-      std::uint64_t unix_ms() const override { return of->unix_ms(); }
-      std::uint64_t boot_ms() const override { return of->boot_ms(); }
+    struct RedirectedClock final : Clock {
+      const Clock* source = nullptr;
+      std::uint64_t unix_ms() const override { return source->unix_ms(); }
+      std::uint64_t boot_ms() const override { return source->boot_ms(); }
     } clock;
     MemoryServer server{clock};
   };
   static std::unique_ptr<Server>& spare_server();
 
-  Chance stream(const std::string& name) const;
+  Chance make_random_stream(const std::string& name) const;
   std::string next_call(const Program&);
-  Fault judge(const ServerCall&);
-  struct Next {
+  Fault decide_fault(const ServerCall&);
+  struct NextEvent {
     Ms due = kNever;
-    Actor* actor = nullptr;  // nullptr: the next event
+    Actor* actor = nullptr;  // null: an event without an actor
   };
-  Next next();
+  NextEvent next();
   bool step(Ms moment);
-  OpenLink links_of(Program&);
-  void wait(Ms how_long, const Program&);           // for a thread within its step
-  void trouble(Program&, const std::string& call);  // injects delays and stops
+  OpenLink make_open_link(Program&);
+  void wait(Ms duration, const Program&);                 // for a thread within its step
+  void inject_delays(Program&, const std::string& call);  // injects delays and stops
 
   std::uint64_t seed_;
   Chance chance_;
@@ -232,7 +232,7 @@ class World {
   unsigned steps_at_once_ = 0;
   std::map<std::string_view, std::unique_ptr<MistakenScript>> mistaken_;
   std::deque<std::string> notes_;
-  std::string complaint_;
+  std::string violation_;
 };
 
 }  // namespace mycojobs::sim

@@ -14,8 +14,8 @@ MOST_LINES = 60
 FOLDERS = ("include", "agent", "executors", "sandbox")
 # Longer functions and their permitted length. Entries may only be removed or lowered.
 LONGER = {
-    "RedisObjects::verify": 65,
-    "rows": 77,  # the table of cases of the contract
+    "RedisObjects::verify": 62,
+    "contract_rows": 70,  # the table of cases of the contract
 }
 
 Function = namedtuple("Function", "name line lines")

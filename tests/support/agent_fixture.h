@@ -1,4 +1,4 @@
-// Fixture with the agent's real threads over an in-memory store and a sandbox that the test controls.
+// Fixture that runs the real threads of an agent with an in-memory store and a sandbox that the test controls.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ class AgentTest : public ::testing::Test {
     ASSERT_TRUE(agent) << agent.error().message;
     agent_ = std::move(*agent);
   }
-  // Installs `faults` until the returned object is destroyed. The agent outlives the local variables of the test, so
+  // Injects `faults` until the returned object is destroyed. The agent outlives the local variables of the test, so
   // declare the returned object after the variables that `faults` uses.
   [[nodiscard]] std::shared_ptr<void> with_faults(std::function<Fault(const ServerCall&)> faults) {
     server_.set_faults(std::move(faults));

@@ -1,13 +1,11 @@
+/// Absolute paths of the source tree and of the built programs, for tests. A single generated source file holds the
+/// paths, so that a compiler cache can serve all other objects of the tests in another clone. Thread-safe.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 namespace mj::test {
-
-/// Absolute paths of the tree that a test program was built from and of the programs that were built. A single
-/// generated source file holds the paths, so that a compiler cache serves every other object of the tests in another
-/// clone.
 
 /// Returns the folder of the sources, without a trailing slash.
 std::string source_folder();

@@ -1,4 +1,4 @@
-// Fake storage for the artifacts of runs: records every call, and blocks while an optional gate is closed.
+// Fake artifact storage of a run. Every call is recorded, and blocks while an optional gate is closed.
 #pragma once
 
 #include <map>
@@ -9,11 +9,12 @@
 #include <vector>
 
 #include "artifacts/job_artifacts.h"
+#include "executors/executor.h"
 #include "support/gate.h"
 
 namespace mycojobs::test {
 
-// The test's view of the fake storage. Thread-safe.
+// Observes the calls of a FakeDisk; owned by the test, which keeps it alive longer than the FakeDisk. Thread-safe.
 class DiskControl {
  public:
   explicit DiskControl(BlockingGate* gate = nullptr) : gate_(gate) {}
@@ -30,10 +31,10 @@ class DiskControl {
 
  private:
   friend class FakeDisk;
-  void allow_next_call(const std::string& what, std::size_t bytes = 0) {
+  void record_call(const std::string& call, std::size_t bytes = 0) {
     if (gate_ != nullptr) gate_->pass();
     const std::lock_guard lock(mutex_);
-    calls_ += (calls_.empty() ? "" : " ") + what;
+    calls_ += (calls_.empty() ? "" : " ") + call;
     bytes_ += bytes;
   }
   BlockingGate* gate_;
@@ -42,52 +43,52 @@ class DiskControl {
   std::size_t bytes_ = 0;
 };
 
-// Rejects a file named "bad" and adds a note.
+// Accepts every artifact except the name "bad", which is rejected with a note.
 class FakeDisk final : public RunArtifacts {
  public:
   explicit FakeDisk(DiskControl& control) : control_(control) {}
   ~FakeDisk() override {
-    if (spool_) control_.allow_next_call("gone");
+    if (is_spooling_) control_.record_call("gone");
   }
   bool open(const std::string& name, bool executable) override {
-    spool_ = true;
-    control_.allow_next_call((executable ? "open executable " : "open ") + name);
+    is_spooling_ = true;
+    control_.record_call((executable ? "open executable " : "open ") + name);
     if (name != "bad") return true;
     notes_.emplace_back("bad is not kept");
     return false;
   }
   void write(std::string_view bytes) override {
-    control_.allow_next_call(bytes.size() < 20 ? "write " + std::string(bytes) : "write", bytes.size());
+    control_.record_call(bytes.size() < 20 ? "write " + std::string(bytes) : "write", bytes.size());
   }
-  void close() override { control_.allow_next_call("close"); }
-  void keep_out(std::shared_ptr<const Redactor>) override {}
-  std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
+  void close() override { control_.record_call("close"); }
+  void set_redactor(std::shared_ptr<const Redactor>) override {}
+  std::vector<std::string> consume_notes() override { return std::exchange(notes_, {}); }
   void report_dropped(const DroppedArtifact& dropped) override { dropped_.push_back(dropped); }
   std::vector<DroppedArtifact> dropped() const override { return dropped_; }
   std::string finish() override {
-    control_.allow_next_call("finish");
-    spool_ = false;
+    control_.record_call("finish");
+    is_spooling_ = false;
     notes_.emplace_back("finished");
     return "{}";
   }
 
  private:
   DiskControl& control_;
-  bool spool_ = false;
+  bool is_spooling_ = false;
   std::vector<DroppedArtifact> dropped_;
   std::vector<std::string> notes_;
 };
 
-// Writes all channel data into one artifact.
+// A conversation that stores all data of the channel in one artifact.
 class ArtifactConversation final : public Conversation {
  public:
   explicit ArtifactConversation(ArtifactSink& sink, std::string name = "file") : sink_(sink), name_(std::move(name)) {}
-  std::string take_output() override { return {}; }
+  std::string consume_output() override { return {}; }
   void feed(std::string_view bytes) override {
-    if (!std::exchange(open_, true)) sink_.open(name_, false);
+    if (!std::exchange(is_open_, true)) sink_.open(name_, false);
     sink_.write(bytes);
   }
-  std::vector<std::string> take_notes() override { return {}; }
+  std::vector<std::string> consume_notes() override { return {}; }
   JobEnd finish(const Outcome& outcome) const override {
     JobEnd end;
     end.detail = std::string(to_string(outcome.status));
@@ -97,7 +98,7 @@ class ArtifactConversation final : public Conversation {
  private:
   ArtifactSink& sink_;
   std::string name_;
-  bool open_ = false;
+  bool is_open_ = false;
 };
 
 }  // namespace mycojobs::test

@@ -24,7 +24,7 @@ namespace mycojobs::test {
 // The test's handle while the agent owns the sandbox. The functions are thread-safe; direct access to members requires
 // `mutex`.
 struct SandboxControl {
-  struct Killed {
+  struct KillCall {
     std::uint64_t run;
     KillReason reason;
   };
@@ -32,29 +32,29 @@ struct SandboxControl {
   Fd event{::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)};
   std::map<std::uint64_t, RunSpec> running;
   std::map<std::uint64_t, std::vector<Fd>> ends;  // the job's ends of its pipes: stdout, stderr, channel
-  std::set<std::uint64_t> deaf;                   // runs that survive KILL
+  std::set<std::uint64_t> unkillable_runs;        // runs that survive KILL
   std::vector<RunEnded> ended;
-  std::vector<Killed> killed;
-  std::vector<std::string> forgotten;  // keys of the warm runs to forget
+  std::vector<KillCall> kill_calls;
+  std::vector<std::string> retired_warm_keys;  // keys of the warm runs to forget
   std::map<std::uint64_t, std::uint64_t> fences;
-  std::atomic<std::size_t> most_at_once = 0, launches = 0;
-  bool alive = true, can_restart = true;
+  std::atomic<std::size_t> max_concurrent_runs = 0, launches = 0;
+  bool is_alive = true, is_restartable = true;
   bool uses_pipes = false;  // as the real sandbox; else socket pairs
   int failing_launches = 0;
   std::function<void()> on_ended = [] {};  // The sandbox has ended, and all its runs with it.
   // Called in launch(), with the lock held: the job's ends of the new run.
   std::function<void(std::uint64_t run, std::vector<Fd>& ends)> on_launch = [](std::uint64_t, std::vector<Fd>&) {};
 
-  void end(std::uint64_t run, RunStatus status) { end(run, outcome_of(status)); }
+  void end(std::uint64_t run, RunStatus status) { end(run, make_outcome(status)); }
   void end(std::uint64_t run, const Outcome& outcome) {
     std::lock_guard lock(mutex);
     end_locked(run, outcome);
   }
-  // After make_deaf(), a kill of the run only reports that the run is unkillable.
-  static constexpr const char* kDeafReason = "process 4711 (deaf, state D)";
-  void make_deaf(std::uint64_t run) {
+  // After make_unkillable(), a kill of the run only reports that the run is unkillable.
+  static constexpr const char* kUnkillableReason = "process 4711 (deaf, state D)";
+  void make_unkillable(std::uint64_t run) {
     std::lock_guard lock(mutex);
-    deaf.insert(run);
+    unkillable_runs.insert(run);
   }
   // Writes as the job would; LogStream::system selects the channel.
   void write(std::uint64_t run, LogStream stream, const std::string& text) {
@@ -65,19 +65,19 @@ struct SandboxControl {
     std::lock_guard lock(mutex);
     return running.contains(run);
   }
-  std::uint64_t fence_of(std::uint64_t run) {
+  std::uint64_t get_fence(std::uint64_t run) {
     std::lock_guard lock(mutex);
     return fences[run];
   }
   // Ends every active run.
   void end_all(RunStatus status) {
     std::lock_guard lock(mutex);
-    while (!running.empty()) end_locked(running.begin()->first, outcome_of(status));
+    while (!running.empty()) end_locked(running.begin()->first, make_outcome(status));
   }
-  void die() {
+  void end_launcher() {
     std::lock_guard lock(mutex);
-    while (!running.empty()) end_locked(running.begin()->first, outcome_of(RunStatus::lost));
-    alive = false;
+    while (!running.empty()) end_locked(running.begin()->first, make_outcome(RunStatus::lost));
+    is_alive = false;
     wake();
   }
   std::vector<std::uint64_t> runs() {
@@ -89,7 +89,7 @@ struct SandboxControl {
 
  private:
   friend class FakeSandbox;
-  static Outcome outcome_of(RunStatus status) {
+  static Outcome make_outcome(RunStatus status) {
     Outcome outcome;
     outcome.status = status;
     return outcome;
@@ -113,7 +113,7 @@ class FakeSandbox final : public Sandbox {
   ~FakeSandbox() override { control_.on_ended(); }
   Result<RunPipes> launch(const RunSpec& spec) override {
     std::lock_guard lock(control_.mutex);
-    if (!control_.alive) return fail(Code::unavailable, "the launcher is gone");
+    if (!control_.is_alive) return fail(Code::unavailable, "the launcher is gone");
     if (control_.failing_launches > 0) {
       --control_.failing_launches;
       return fail(Code::io, "no descriptors left");
@@ -131,18 +131,19 @@ class FakeSandbox final : public Sandbox {
     control_.on_launch(spec.run, control_.ends[spec.run]);
     control_.running[spec.run] = spec;
     control_.fences[spec.run] = spec.fence_boot_ms;
-    control_.most_at_once = std::max(control_.most_at_once.load(), control_.running.size());
+    control_.max_concurrent_runs = std::max(control_.max_concurrent_runs.load(), control_.running.size());
     ++control_.launches;
     return pipes;
   }
   void kill(std::uint64_t run, KillReason reason, std::uint32_t) override {
     std::lock_guard lock(control_.mutex);
-    control_.killed.push_back({run, reason});
+    control_.kill_calls.push_back({run, reason});
     if (!control_.running.contains(run)) return;
-    Outcome outcome = SandboxControl::outcome_of(reason == KillReason::fenced ? RunStatus::lost : RunStatus::cancelled);
-    if (!control_.deaf.contains(run)) return control_.end_locked(run, outcome);
+    Outcome outcome =
+        SandboxControl::make_outcome(reason == KillReason::fenced ? RunStatus::lost : RunStatus::cancelled);
+    if (!control_.unkillable_runs.contains(run)) return control_.end_locked(run, outcome);
     outcome.status = RunStatus::unkillable;
-    outcome.reason = SandboxControl::kDeafReason;
+    outcome.reason = SandboxControl::kUnkillableReason;
     control_.ended.push_back({run, outcome});
     control_.wake();
   }
@@ -150,9 +151,9 @@ class FakeSandbox final : public Sandbox {
     std::lock_guard lock(control_.mutex);
     control_.fences[run] = boot_ms;
   }
-  void forget_warm(const std::string& key) override {
+  void retire_warm_key(const std::string& key) override {
     std::lock_guard lock(control_.mutex);
-    control_.forgotten.push_back(key);
+    control_.retired_warm_keys.push_back(key);
   }
   int event_fd() const override { return control_.event.get(); }
   std::vector<RunEnded> read_ended() override {
@@ -163,12 +164,12 @@ class FakeSandbox final : public Sandbox {
   }
   bool alive() const override {
     std::lock_guard lock(control_.mutex);
-    return control_.alive;
+    return control_.is_alive;
   }
   Result<void> restart() override {
     std::lock_guard lock(control_.mutex);
-    if (!control_.can_restart) return fail(Code::unavailable, "no launcher to be had");
-    control_.alive = true;
+    if (!control_.is_restartable) return fail(Code::unavailable, "no launcher to be had");
+    control_.is_alive = true;
     return {};
   }
 
@@ -194,9 +195,9 @@ class FakeExecutor final : public Executor {
  private:
   struct FakeConversation final : Conversation {
     explicit FakeConversation(std::string script) : script_(std::move(script)) {}
-    std::string take_output() override { return {}; }
+    std::string consume_output() override { return {}; }
     void feed(std::string_view) override {}
-    std::vector<std::string> take_notes() override { return {}; }
+    std::vector<std::string> consume_notes() override { return {}; }
     JobEnd finish(const Outcome& outcome) const override {
       JobEnd end;
       const bool ok = outcome.status == RunStatus::ok;

@@ -25,7 +25,7 @@ namespace mycojobs::test {
 
 class HangingFolder {
  public:
-  static constexpr const char* kFile = "file";  // of 4096 bytes
+  static constexpr const char* kFile = "file";  // a file of 4096 bytes
 
   HangingFolder()
       : path_("/var/tmp/mycojobs-hang-" + std::to_string(::getpid())), disk_(::open("/dev/fuse", O_RDWR | O_CLOEXEC)) {
@@ -37,25 +37,25 @@ class HangingFolder {
         "fd=" + std::to_string(disk_.get()) + ",rootmode=40000,user_id=0,group_id=0,allow_other";
     EXPECT_EQ(::mount("hangs", path_.c_str(), "fuse", MS_NOSUID | MS_NODEV, options.c_str()), 0)
         << std::strerror(errno);
-    serves_ = std::thread([this] { serve(); });
+    server_thread_ = std::thread([this] { serve(); });
   }
   HangingFolder(const HangingFolder&) = delete;
   HangingFolder& operator=(const HangingFolder&) = delete;
   ~HangingFolder() {
-    go_on();
-    std::error_code has_already_ended;
-    std::filesystem::remove(path_, has_already_ended);
+    disconnect();
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
   }
   std::string root() const { return path_; }
   // Returns the path of a name in the folder.
   std::string path() const { return path_ + "/inner"; }
   // Returns the number of name lookups and reads so far that are not answered.
-  int waiting() const { return waiting_; }
+  int waiting_count() const { return waiting_count_; }
   // Aborts the file system permanently: all blocked lookups fail, since the file system is not connected.
-  void go_on() {
-    if (!serves_.joinable()) return;
+  void disconnect() {
+    if (!server_thread_.joinable()) return;
     ::umount2(path_.c_str(), MNT_FORCE | MNT_DETACH);
-    serves_.join();
+    server_thread_.join();
   }
 
  private:
@@ -69,9 +69,9 @@ class HangingFolder {
     file.size = 4096;
     return file;
   }
-  void answer(const fuse_in_header& to, const void* body, std::size_t size) {
+  void answer(const fuse_in_header& request, const void* body, std::size_t size) {
     char bytes[sizeof(fuse_out_header) + sizeof(fuse_attr_out) + sizeof(fuse_init_out)];
-    const fuse_out_header head{static_cast<std::uint32_t>(sizeof head + size), 0, to.unique};
+    const fuse_out_header head{static_cast<std::uint32_t>(sizeof head + size), 0, request.unique};
     std::memcpy(bytes, &head, sizeof head);
     std::memcpy(bytes + sizeof head, body, size);
     (void)!::write(disk_.get(), bytes, sizeof head + size);
@@ -85,7 +85,7 @@ class HangingFolder {
         fuse_init_out init{};
         init.major = FUSE_KERNEL_VERSION;
         init.minor = FUSE_KERNEL_MINOR_VERSION;
-        init.flags = FUSE_ASYNC_READ;  // so that KILL ends who waits for a page, as on NFS
+        init.flags = FUSE_ASYNC_READ;  // lets KILL end a process that waits for a page, as on NFS
         answer(head, &init, sizeof init);
       } else if (head.opcode == FUSE_GETATTR && head.nodeid == FUSE_ROOT_ID) {
         fuse_attr_out root{};
@@ -108,19 +108,19 @@ class HangingFolder {
       } else if (head.opcode == FUSE_OPEN || head.opcode == FUSE_OPENDIR) {
         const fuse_open_out open{};
         answer(head, &open, sizeof open);
-      } else if (head.opcode == FUSE_FLUSH) {  // at close: no signal would end that wait
-        const fuse_out_header no{sizeof no, -ENOSYS, head.unique};
-        (void)!::write(disk_.get(), &no, sizeof no);
+      } else if (head.opcode == FUSE_FLUSH) {  // sent by close(); no signal interrupts its wait
+        const fuse_out_header error{sizeof error, -ENOSYS, head.unique};
+        (void)!::write(disk_.get(), &error, sizeof error);
       } else {
-        waiting_ += head.opcode == FUSE_LOOKUP || head.opcode == FUSE_READ ? 1 : 0;
+        waiting_count_ += head.opcode == FUSE_LOOKUP || head.opcode == FUSE_READ ? 1 : 0;
       }
     }
   }
 
   std::string path_;
   Fd disk_;
-  std::atomic<int> waiting_ = 0;
-  std::thread serves_;
+  std::atomic<int> waiting_count_ = 0;
+  std::thread server_thread_;
 };
 
 }  // namespace mycojobs::test

@@ -1,4 +1,4 @@
-// Messages of another host, addressed to this one.
+// Messages that another host signs and seals for this host.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,22 +15,24 @@
 namespace mycojobs::test {
 
 // A message of caller 12 in context 7 to the local supervisor with the key `target_key`.
-inline Message signed_mail(Id id, Id target, const std::string& target_key, const Clock& clock, const SigningKey& by) {
-  Message out;
-  out.id = id;
-  out.caller_id = 12;
-  out.context_id = 7;
-  out.message = "hello";
-  out.message_type = MessageType::mail;
-  out.target_context = target;
-  out.target_address = "http://here:1";
-  out.target_key = target_key;
-  out.created_at = static_cast<std::uint32_t>(clock.unix_ms() / 1000);
-  EXPECT_TRUE(sign(out, by));
-  return out;
+inline Message make_signed_message(Id id, Id target, const std::string& target_key, const Clock& clock,
+                                   const SigningKey& key) {
+  Message message;
+  message.id = id;
+  message.caller_id = 12;
+  message.context_id = 7;
+  message.message = "hello";
+  message.message_type = MessageType::mail;
+  message.target_context = target;
+  message.target_address = "http://here:1";
+  message.target_key = target_key;
+  message.created_at = static_cast<std::uint32_t>(clock.unix_ms() / 1000);
+  EXPECT_TRUE(sign(message, key));
+  return message;
 }
 
-inline nlohmann::json sealed(const Message& message, Id context, const Clock& clock, const SigningKey& peer) {
+// Returns the sealed envelope of the message, as the supervisor with the key `peer` sends it.
+inline nlohmann::json seal_message(const Message& message, Id context, const Clock& clock, const SigningKey& peer) {
   return seal({EnvelopeKind::message, context, clock.unix_ms() / 1000, ""}, {{"message", to_json(message)}}, peer)
       .value();
 }

@@ -14,36 +14,37 @@ using nlohmann::json;
 MyceliumMesh::MyceliumMesh(std::size_t nodes, unsigned window_s)
     : program_(folder_, {mj::test::source_path("tests/support/mycelium_node.py"), std::to_string(nodes),
                          std::to_string(window_s)}) {
-  const bool begun = eventually([this] { return program_.out().ends_with('\n'); });
-  const json places = json::parse(program_.out(), nullptr, false);
-  if (!begun || !places.is_object()) {
+  const bool is_started = eventually([this] { return program_.out().ends_with('\n'); });
+  const json addresses = json::parse(program_.out(), nullptr, false);
+  if (!is_started || !addresses.is_object()) {
     ADD_FAILURE() << "the nodes do not start: " << program_.err();
     std::abort();
   }
-  control_ = places["control"];
-  for (const json& each : places["nodes"]) nodes_.push_back({each["rest"], each["rpc"], each["key"], each["ip"]});
+  control_ = addresses["control"];
+  for (const json& each : addresses["nodes"]) nodes_.push_back({each["rest"], each["rpc"], each["key"], each["ip"]});
 }
 
-void MyceliumMesh::tell(std::size_t node, const std::string& what, unsigned count) {
-  order({{"node", node}, {"do", what}, {"count", count}});
+void MyceliumMesh::control(std::size_t node, const std::string& action, unsigned count) {
+  send_control_request({{"node", node}, {"do", action}, {"count", count}});
 }
 
 void MyceliumMesh::forge(std::size_t to, std::size_t from, const std::string& topic, const std::string& payload) {
-  order({{"node", to}, {"do", "forge"}, {"from", from}, {"topic", topic}, {"payload", encode_base64(payload)}});
+  send_control_request(
+      {{"node", to}, {"do", "forge"}, {"from", from}, {"topic", topic}, {"payload", encode_base64(payload)}});
 }
 
 MyceliumMesh::Counts MyceliumMesh::counts(std::size_t node) {
-  const json out = order({{"node", node}, {"do", "count"}});
+  const json out = send_control_request({{"node", node}, {"do", "count"}});
   return {out.value("pushed", std::uint64_t{0}), out.value("pending", std::uint64_t{0}),
           out.value("sending", std::uint64_t{0}), out.value("inbox", std::uint64_t{0}), out.value("longest_hold", 0.0)};
 }
 
-json MyceliumMesh::order(const json& what) {
+json MyceliumMesh::send_control_request(const json& action) {
   HttpPost post;
   post.url = control_;
-  post.body = what.dump();
+  post.body = action.dump();
   const auto answer = http_.post(post);
-  EXPECT_TRUE(answer && answer->status == 200) << what.dump();
+  EXPECT_TRUE(answer && answer->status == 200) << action.dump();
   return answer ? json::parse(answer->body, nullptr, false) : json::object();
 }
 

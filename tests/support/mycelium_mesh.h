@@ -1,4 +1,4 @@
-// Imitated Mycelium nodes (tests/support/mycelium_node.py), run as a child process of the test.
+// Runs imitated Mycelium nodes (tests/support/mycelium_node.py) in a child process of the test.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct MeshNode {
   std::string key, ip;
 };
 
-// The nodes, numbered from 0. Not thread-safe.
+// A network of imitated nodes, numbered from 0. Not thread-safe.
 class MyceliumMesh {
  public:
   // `window_s`: seconds for which a node retries an unreachable peer.
@@ -24,10 +24,10 @@ class MyceliumMesh {
 
   const MeshNode& operator[](std::size_t node) const { return nodes_.at(node); }
   // Sends a control order: "offline", "online", "stop", "start", "lose", "double" or "stick"; see mycelium_node.py.
-  void tell(std::size_t node, const std::string& what, unsigned count = 1);
-  // Puts a message into the inbox of `to`, as if `from` had sent it.
+  void control(std::size_t node, const std::string& action, unsigned count = 1);
+  // Adds a message to the inbox of node `to` that claims to be from node `from`.
   void forge(std::size_t to, std::size_t from, const std::string& topic, const std::string& payload);
-  // Message counts of a node; see "count" in mycelium_node.py.
+  // Numbers of messages of a node; see "count" in mycelium_node.py.
   struct Counts {
     std::uint64_t pushed = 0, pending = 0, sending = 0, inbox = 0;
     double longest_hold_s = 0;
@@ -35,7 +35,7 @@ class MyceliumMesh {
   Counts counts(std::size_t node);
 
  private:
-  nlohmann::json order(const nlohmann::json&);
+  nlohmann::json send_control_request(const nlohmann::json&);
 
   TempDir folder_;
   Process program_;

@@ -17,9 +17,9 @@ extern char** environ;
 
 namespace mycojobs::test {
 
-bool eventually(const std::function<bool()>& done, Seconds limit) {
+bool eventually(const std::function<bool()>& condition, Seconds limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
-  while (!done()) {
+  while (!condition()) {
     if (std::chrono::steady_clock::now() > end) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -81,7 +81,7 @@ Process::Process(Process&& other) noexcept
     : pid_(std::exchange(other.pid_, -1)), status_(other.status_), out_(other.out_), err_(other.err_) {}
 
 Process::~Process() {
-  if (!running()) return;
+  if (!is_running()) return;
   ::kill(pid_, SIGKILL);
   ::waitpid(pid_, &status_, 0);
 }
@@ -90,15 +90,15 @@ void Process::signal(int number) const {
   if (pid_ > 0) ::kill(pid_, number);
 }
 
-bool Process::running() {
+bool Process::is_running() {
   if (pid_ <= 0) return false;
   if (::waitpid(pid_, &status_, WNOHANG) == 0) return true;
   pid_ = -1;
   return false;
 }
 
-Finished Process::wait(Seconds limit) {
-  const bool ended = eventually([this] { return !running(); }, limit);
+ProcessResult Process::wait(Seconds limit) {
+  const bool ended = eventually([this] { return !is_running(); }, limit);
   if (!ended) {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, &status_, 0);
@@ -108,18 +108,18 @@ Finished Process::wait(Seconds limit) {
   return {code, out(), err()};
 }
 
-std::vector<pid_t> descendants(pid_t of) {
-  std::vector<pid_t> found;
+std::vector<pid_t> descendants(pid_t root_pid) {
+  std::vector<pid_t> pids;
   std::error_code gone;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(of) + "/task", gone)) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(root_pid) + "/task", gone)) {
     std::ifstream children(task.path() / "children");
     for (pid_t child = 0; children >> child;) {
-      found.push_back(child);
-      const auto below = descendants(child);
-      found.insert(found.end(), below.begin(), below.end());
+      pids.push_back(child);
+      const auto grandchildren = descendants(child);
+      pids.insert(pids.end(), grandchildren.begin(), grandchildren.end());
     }
   }
-  return found;
+  return pids;
 }
 
 std::set<std::string> host_mounts() {
@@ -131,7 +131,8 @@ std::set<std::string> host_mounts() {
   return lines;
 }
 
-Finished run(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra, std::string input) {
+ProcessResult run(const TempDir& folder, std::vector<std::string> argv, std::vector<std::string> extra,
+                  std::string input) {
   return Process(folder, std::move(argv), std::move(extra), std::move(input)).wait();
 }
 

@@ -14,9 +14,9 @@ namespace mycojobs::test {
 
 using Seconds = std::chrono::duration<double>;
 
-// Returns true as soon as `done` returns true, and false after `limit`. The limit is long, because test machines can be
+// Polls `condition` until it returns true. Returns false after `limit`, which is long, because test machines can be
 // heavily loaded; only a hang should reach it.
-bool eventually(const std::function<bool()>& done, Seconds limit = Seconds(60));
+bool eventually(const std::function<bool()>& condition, Seconds limit = Seconds(60));
 
 // A folder below the system's temporary folder; removed by the destructor.
 class TempDir {
@@ -35,7 +35,8 @@ class TempDir {
 
 std::string read_file(const std::string& path);
 
-struct Finished {
+// How a process ended, and its complete output.
+struct ProcessResult {
   int code = -1;  // exit code, 128 + signal number, or -1 if the process did not end in time and was killed
   std::string out, err;
 };
@@ -51,9 +52,9 @@ class Process {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
-  bool running();
+  bool is_running();
   // Waits for the end of the process; kills the process after `limit`.
-  Finished wait(Seconds limit = Seconds(120));
+  ProcessResult wait(Seconds limit = Seconds(120));
   std::string out() const { return read_file(out_); }
   std::string err() const { return read_file(err_); }
 
@@ -64,14 +65,14 @@ class Process {
 };
 
 // Returns all visible descendants of the process; a parent precedes its children.
-std::vector<pid_t> descendants(pid_t of);
+std::vector<pid_t> descendants(pid_t root_pid);
 
 // Returns the host's mount table, one mount per entry, without /run/netns: concurrent tests create named network
 // namespaces there.
 std::set<std::string> host_mounts();
 
 // Runs a program to its end and returns its exit code and output.
-Finished run(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra = {},
-             std::string input = "");
+ProcessResult run(const TempDir&, std::vector<std::string> argv, std::vector<std::string> extra = {},
+                  std::string input = "");
 
 }  // namespace mycojobs::test

@@ -1,4 +1,4 @@
-// Encodings of a value as programs print them, written independently of the redactor's search.
+// Encodings in which programs print a value, for tests of the redactor. Implemented independently of the redactor.
 #pragma once
 
 #include <cctype>
@@ -14,30 +14,33 @@
 
 namespace mycojobs::test {
 
-inline constexpr std::string_view kStandard = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-inline constexpr std::string_view kUrlSafe = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+inline constexpr std::string_view kStandardAlphabet =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+inline constexpr std::string_view kUrlSafeAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 inline std::string base64(std::string_view bytes, std::string_view letters, bool padded) {
   std::string out;
   unsigned bits = 0;
-  unsigned held = 0;
+  unsigned pending_bits = 0;
   for (char c : bytes) {
-    held = held << 8 | static_cast<unsigned char>(c);
-    for (bits += 8; bits >= 6; bits -= 6) out.push_back(letters[held >> (bits - 6) & 63]);
+    pending_bits = pending_bits << 8 | static_cast<unsigned char>(c);
+    for (bits += 8; bits >= 6; bits -= 6) out.push_back(letters[pending_bits >> (bits - 6) & 63]);
   }
-  if (bits > 0) out.push_back(letters[held << (6 - bits) & 63]);
+  if (bits > 0) out.push_back(letters[pending_bits << (6 - bits) & 63]);
   while (padded && out.size() % 4 != 0) out.push_back('=');
   return out;
 }
 
-inline std::string formatted(std::string_view bytes, const char* format, std::string_view as_it_is, const char* blank) {
+// Formats each byte with `format`, except for `unescaped_letters` and, if `blank` is not null, blanks.
+inline std::string escape_bytes(std::string_view bytes, const char* format, std::string_view unescaped_letters,
+                                const char* blank) {
   std::string out;
   for (char c : bytes) {
     char text[16];
     std::snprintf(text, sizeof text, format, static_cast<unsigned>(static_cast<unsigned char>(c)));
     if (c == ' ' && blank != nullptr) {
       out += blank;
-    } else if (as_it_is.find(c) != std::string_view::npos) {
+    } else if (unescaped_letters.find(c) != std::string_view::npos) {
       out.push_back(c);
     } else {
       out += text;
@@ -62,9 +65,10 @@ inline std::string json_text(std::string_view text, bool ascii) {
     } else if (c < 0x80 || !ascii) {
       out.push_back(text[i]);
     } else {
-      const unsigned more = c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : 1;
-      std::uint32_t code = c & (0x3FU >> more);
-      for (unsigned k = 0; k < more; ++k) code = code << 6 | (static_cast<unsigned char>(text[++i]) & 0x3F);
+      const unsigned continuation_bytes = c >= 0xF0 ? 3 : c >= 0xE0 ? 2 : 1;
+      std::uint32_t code = c & (0x3FU >> continuation_bytes);
+      for (unsigned k = 0; k < continuation_bytes; ++k)
+        code = code << 6 | (static_cast<unsigned char>(text[++i]) & 0x3F);
       if (code < 0x10000) {
         std::snprintf(escape, sizeof escape, "\\u%04X", code);
       } else {
@@ -77,7 +81,7 @@ inline std::string json_text(std::string_view text, bool ascii) {
   return out;
 }
 
-inline std::string url_decoded(const std::string& text, bool plus_is_blank) {
+inline std::string url_decode(const std::string& text, bool plus_is_blank) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '%' && i + 2 < text.size() && std::isxdigit(static_cast<unsigned char>(text[i + 1])) != 0 &&
@@ -92,20 +96,23 @@ inline std::string url_decoded(const std::string& text, bool plus_is_blank) {
 }
 
 // Decodes the escapes that stand for a single byte; other text is unchanged.
-inline std::string unescaped(const std::string& text) {
+inline std::string unescape(const std::string& text) {
   static const std::map<char, char> kLetters = {{'"', '"'},  {'\'', '\''}, {'\\', '\\'}, {'/', '/'}, {'n', '\n'},
                                                 {'t', '\t'}, {'b', '\b'},  {'f', '\f'},  {'r', '\r'}};
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const bool begins = text[i] == '\\' && i + 1 < text.size();
-    const std::size_t digits = begins && text[i + 1] == 'x' ? 2 : begins && text.compare(i + 1, 3, "u00") == 0 ? 4 : 0;
-    const auto last = i + 2 + digits;
-    if (begins && kLetters.contains(text[i + 1])) {
+    const bool is_escape = text[i] == '\\' && i + 1 < text.size();
+    const std::size_t digits = is_escape && text[i + 1] == 'x'                   ? 2
+                               : is_escape && text.compare(i + 1, 3, "u00") == 0 ? 4
+                                                                                 : 0;
+    const auto end_index = i + 2 + digits;
+    if (is_escape && kLetters.contains(text[i + 1])) {
       out.push_back(kLetters.at(text[++i]));
-    } else if (digits > 0 && last <= text.size() && text.find_first_not_of("0123456789abcdefABCDEF", i + 2) >= last &&
+    } else if (digits > 0 && end_index <= text.size() &&
+               text.find_first_not_of("0123456789abcdefABCDEF", i + 2) >= end_index &&
                (digits == 2 || text[i + 4] < '8')) {
-      out.push_back(static_cast<char>(std::stoi(text.substr(last - 2, 2), nullptr, 16)));
-      i = last - 1;
+      out.push_back(static_cast<char>(std::stoi(text.substr(end_index - 2, 2), nullptr, 16)));
+      i = end_index - 1;
     } else {
       out.push_back(text[i]);
     }
@@ -113,25 +120,27 @@ inline std::string unescaped(const std::string& text) {
   return out;
 }
 
-inline std::vector<std::pair<std::string, std::string>> spellings_of(const std::string& value) {
+// Returns the encodings of the value that the redactor must find, each with its name.
+inline std::vector<std::pair<std::string, std::string>> list_spellings(const std::string& value) {
   constexpr std::string_view kUnreserved = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
   const std::string component = std::string(kUnreserved) + "!*'()";
   const std::string path = std::string(kUnreserved) + "/:@&=+$,;";
   std::vector<std::pair<std::string, std::string>> all = {
       {"plain", value},
-      {"base64", base64(value, kStandard, true)},
-      {"base64 without padding", base64(value, kStandard, false)},
-      {"URL-safe base64", base64(value, kUrlSafe, true)},
-      {"URL-safe base64 without padding", base64(value, kUrlSafe, false)},
-      {"hex", formatted(value, "%02x", "", nullptr)},
-      {"upper hex", formatted(value, "%02X", "", nullptr)},
-      {"URL", formatted(value, "%%%02X", kUnreserved, nullptr)},
-      {"lower URL", formatted(value, "%%%02x", kUnreserved, nullptr)},
-      {"URL component", formatted(value, "%%%02X", component, nullptr)},
-      {"URL form", formatted(value, "%%%02X", kUnreserved, "+")},
-      {"URL path", formatted(value, "%%%02X", path, nullptr)},
-      {"all of it as URL", formatted(value, "%%%02x", "", nullptr)},
-      {"repr of bytes", formatted(value, "\\x%02x", std::string(kUnreserved) + " !#$%&()*+,/:;<=>?@[]^`{|}", nullptr)},
+      {"base64", base64(value, kStandardAlphabet, true)},
+      {"base64 without padding", base64(value, kStandardAlphabet, false)},
+      {"URL-safe base64", base64(value, kUrlSafeAlphabet, true)},
+      {"URL-safe base64 without padding", base64(value, kUrlSafeAlphabet, false)},
+      {"hex", escape_bytes(value, "%02x", "", nullptr)},
+      {"upper hex", escape_bytes(value, "%02X", "", nullptr)},
+      {"URL", escape_bytes(value, "%%%02X", kUnreserved, nullptr)},
+      {"lower URL", escape_bytes(value, "%%%02x", kUnreserved, nullptr)},
+      {"URL component", escape_bytes(value, "%%%02X", component, nullptr)},
+      {"URL form", escape_bytes(value, "%%%02X", kUnreserved, "+")},
+      {"URL path", escape_bytes(value, "%%%02X", path, nullptr)},
+      {"all of it as URL", escape_bytes(value, "%%%02x", "", nullptr)},
+      {"repr of bytes",
+       escape_bytes(value, "\\x%02x", std::string(kUnreserved) + " !#$%&()*+,/:;<=>?@[]^`{|}", nullptr)},
       {"JSON", json_text(value, false)},
   };
   if (is_utf8(value)) all.emplace_back("ASCII JSON", json_text(value, true));

@@ -1,5 +1,5 @@
 // A clock that blocks the thread that reads the secrets of one context (security/secret_watcher.h) while a gate is
-// closed, as if the disk under the secrets hung.
+// closed. Simulates secrets on a disk that hangs.
 #pragma once
 
 #include <pthread.h>

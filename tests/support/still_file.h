@@ -1,7 +1,7 @@
-// A file on a disk that hangs: an open() of the file blocks until the test releases it. As with a frozen file system,
-// no signal interrupts the wait. The file holds a kernel lease (fcntl(2), F_SETLEASE) that the test does not release.
-// The kernel revokes the lease after 45 s (/proc/sys/fs/lease-break-time), so a test checks is_blocked() after the
-// behaviour that it tests. The file must not be open elsewhere before.
+// A file whose open() blocks until the test calls unblock(), as on a disk that hangs. No signal interrupts the wait.
+// Implemented with a kernel lease (fcntl(2), F_SETLEASE) that is not released. The kernel revokes the lease after 45 s
+// (/proc/sys/fs/lease-break-time), so a test must check is_blocked() after the tested behaviour. The file must not be
+// open elsewhere when the object is created.
 #pragma once
 
 #include <fcntl.h>

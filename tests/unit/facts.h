@@ -19,7 +19,7 @@ inline Fact fact(const std::string& line, std::uint64_t revision) {
   words >> out.kind;
   for (std::string word; words >> word;) {
     const auto equals = word.find('=');
-    out.more.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+    out.fields.emplace_back(word.substr(0, equals), word.substr(equals + 1));
   }
   return out;
 }

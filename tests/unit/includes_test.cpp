@@ -60,11 +60,11 @@ const std::map<std::string, Names> kUsers = {
 constexpr std::size_t kMaxFolderFiles = 40;
 
 // Headers of libraries and of the kernel that only one module may include, by the prefix of their names.
-struct Reserved {
+struct ReservedHeader {
   std::string header;
   std::string place;  // path prefix of the files that may include the header
 };
-const std::vector<Reserved> kReserved = {
+const std::vector<ReservedHeader> kReservedHeaders = {
     {"hiredis", "agent/store/redis/"}, {"linux/seccomp.h", "sandbox/"},
     {"seccomp.h", "sandbox/"},         {"linux/landlock.h", "sandbox/"},
     {"linux/filter.h", "sandbox/"},    {"sys/mount.h", "sandbox/"},
@@ -115,7 +115,7 @@ std::vector<Source> read_sources(const fs::path& root) {
 }
 
 // The number of the module of a path from the root.
-std::optional<std::size_t> module_of(const std::string& path) {
+std::optional<std::size_t> find_module(const std::string& path) {
   for (std::size_t at = 0; at < kModules.size(); ++at) {
     if (path.starts_with(kModules[at].folder)) return at;
   }
@@ -123,9 +123,9 @@ std::optional<std::size_t> module_of(const std::string& path) {
 }
 
 // The path from the root of what an include names; "" for headers of libraries and the system.
-std::string path_of(const std::string& target) {
+std::string resolve_include(const std::string& target) {
   for (const char* base : {"agent/", "", "include/"}) {
-    if (module_of(base + target) && target.find('/') != std::string::npos) return base + target;
+    if (find_module(base + target) && target.find('/') != std::string::npos) return base + target;
   }
   return "";
 }
@@ -137,11 +137,11 @@ bool is_public_sandbox(const std::string& path) {
 }
 
 std::optional<std::string> wrong_module(const Source& source, const Include& include) {
-  const auto from = module_of(source.path);
+  const auto from = find_module(source.path);
   if (!from) return "the file is in no module";
   if (include.target.find("..") != std::string::npos) return "goes up by ..";
-  const std::string path = path_of(include.target);
-  const auto to = module_of(path);
+  const std::string path = resolve_include(include.target);
+  const auto to = find_module(path);
   if (!to || to == from) return std::nullopt;
   const std::string &user = kModules[*from].name, &used = kModules[*to].name;
   if (*to > *from) return user + " may not include " + used + ", which is below it";
@@ -156,7 +156,7 @@ const Names kPrivate = {"text/cbor_map_reader.h", "flows/flow_fold.h", "flows/fl
                         "workflows/workflow_fact_fields.h", "workflows/manifest/manifest_fields.h"};
 
 std::optional<std::string> wrong_library(const Source& source, const Include& include) {
-  for (const auto& reserved : kReserved) {
+  for (const auto& reserved : kReservedHeaders) {
     const bool named = include.target == reserved.header ||
                        (!reserved.header.ends_with(".h") && include.target.starts_with(reserved.header));
     const bool by_luahost = reserved.header == "curl/" && source.path.starts_with("executors/lua/luahost/");
@@ -180,7 +180,7 @@ std::optional<std::string> wrong_library(const Source& source, const Include& in
 bool wires_all(const Source& source) {
   Names missing = {"store", "sandbox", "executors", "worker"};
   for (const Include& include : source.includes) {
-    if (const auto to = module_of(path_of(include.target))) missing.erase(kModules[*to].name);
+    if (const auto to = find_module(resolve_include(include.target))) missing.erase(kModules[*to].name);
   }
   return missing.empty() && source.path != "agent/main.cpp";
 }
@@ -206,11 +206,11 @@ std::vector<std::string> violations(const fs::path& root) {
 std::map<std::string, Names> uses_of_folders(const fs::path& root) {
   std::map<std::string, Names> uses;
   for (const Source& source : read_sources(root)) {
-    const auto from = module_of(source.path);
+    const auto from = find_module(source.path);
     for (const Include& include : source.includes) {
-      const std::string path = path_of(include.target);
+      const std::string path = resolve_include(include.target);
       const std::string user = folder_of(source.path), used = folder_of(path);
-      if (!from || module_of(path) != from || user == used) continue;
+      if (!from || find_module(path) != from || user == used) continue;
       const std::string& top = kModules[*from].folder;
       if (user != top && used != top) uses[user].insert(used);
     }
@@ -218,7 +218,7 @@ std::map<std::string, Names> uses_of_folders(const fs::path& root) {
   return uses;
 }
 
-std::set<Names> circles_of(const std::map<std::string, Names>& uses) {
+std::set<Names> find_cycles(const std::map<std::string, Names>& uses) {
   std::map<std::string, Names> reached;
   for (const auto& [start, direct] : uses) {
     std::vector<std::string> todo(direct.begin(), direct.end());
@@ -248,7 +248,7 @@ TEST(Includes, FollowTheOrderOfTheModules) {
 }
 
 TEST(Includes, SubFoldersHaveNoCircle) {
-  for (const auto& circle : circles_of(uses_of_folders(mj::test::source_folder()))) {
+  for (const auto& circle : find_cycles(uses_of_folders(mj::test::source_folder()))) {
     ADD_FAILURE() << ::testing::PrintToString(circle);
   }
 }
@@ -344,9 +344,9 @@ TEST_F(Planted, ASecondMainIsFound) {
 TEST_F(Planted, CirclesOfSubFoldersAreFound) {
   plant("agent/api/rpc/x.h", "#include \"api/http/y.h\"\n");
   plant("agent/api/http/y.h", "#include \"api/top.h\"\n");
-  EXPECT_TRUE(circles_of(uses_of_folders(root_)).empty());
+  EXPECT_TRUE(find_cycles(uses_of_folders(root_)).empty());
   plant("agent/api/http/z.h", "#include \"api/rpc/x.h\"\n");
-  EXPECT_EQ(circles_of(uses_of_folders(root_)), (std::set<Names>{{"agent/api/http/", "agent/api/rpc/"}}));
+  EXPECT_EQ(find_cycles(uses_of_folders(root_)), (std::set<Names>{{"agent/api/http/", "agent/api/rpc/"}}));
 }
 
 TEST_F(Planted, WhatIsAllowedIsNotReported) {

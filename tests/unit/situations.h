@@ -23,10 +23,10 @@ inline JobSituation pushed() {
   about.job.record_type = "hash";
   about.job.claim_type = "none";
   about.job.now_ms = kNow;
-  about.job.in_queue = 1;
+  about.job.queue_entry_count = 1;
   about.queue = "queue:v";
   about.queue_length = 3;
-  about.ahead = 1;
+  about.entries_ahead = 1;
   set(about, "script_type", "v");
   set(about, "status", "dispatched");
   return about;
@@ -39,9 +39,9 @@ inline RunnerInfo runner(Id id, std::vector<std::string> types, std::uint32_t sl
   info.runner.executors = std::move(types);
   info.runner.slots = slots;
   info.runner.seen_ms = kNow - 12000;
-  info.hold = {"instance-a", "host-a", "boot", 4711};
+  info.holder = {"instance-a", "host-a", "boot", 4711};
   info.held_ms = 5000;
-  info.claims = claims;
+  info.live_claims = claims;
   return info;
 }
 
@@ -50,20 +50,20 @@ inline JobSituation claimed(const std::string& state) {
   JobSituation about = pushed();
   ClaimView& claim = about.job.claim;
   about.job.claim_type = "hash";
-  claim.present = true;
+  claim.exists = true;
   claim.state = state;
   claim.queue = about.queue;
   claim.attempt = claim.deliveries = 1;
   claim.epoch = 99;
   claim.runner = 20;
   claim.instance = "instance-a";
-  if (state != "queued") about.job.in_queue = 0, about.ahead.reset();
+  if (state != "queued") about.job.queue_entry_count = 0, about.entries_ahead.reset();
   return about;
 }
 
 inline JobSituation live() {
   JobSituation about = claimed("live");
-  about.job.lease_until_ms = about.job.claim.until_ms = kNow + 4000;
+  about.job.lease_until_ms = about.job.claim.lease_until_ms = kNow + 4000;
   about.runners = {runner(20, {"v"}, 2, 1)};
   set(about, "status", "started");
   set(about, "started_ms", std::to_string(kNow - 90000));
@@ -84,22 +84,22 @@ inline JobStoreState other(const std::string& key, const std::string& state) {
   JobStoreState job;
   job.job_key = key;
   job.record_type = state.empty() ? "none" : "hash";
-  job.claim.present = !state.empty();
+  job.claim.exists = !state.empty();
   job.claim.state = state;
   return job;
 }
 
 inline JobSituation waiting(std::vector<JobStoreState> awaited) {
   JobSituation about = claimed("waiting");
-  for (const JobStoreState& job : awaited) about.job.waits_for.push_back(job.job_key);
-  about.awaited = std::move(awaited);
+  for (const JobStoreState& job : awaited) about.job.awaited_jobs.push_back(job.job_key);
+  about.dependencies = std::move(awaited);
   return about;
 }
 
 inline JobSituation held() {
   JobSituation about = claimed("held");
-  about.job.held = true;
-  about.job.held_by = {"db"};
+  about.job.is_held = true;
+  about.job.held_by_keys = {"db"};
   set(about, "concurrency_key", "db");
   return about;
 }

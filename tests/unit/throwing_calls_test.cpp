@@ -67,7 +67,7 @@ constexpr const char* kMembers =
     "hard_link_count|symlink_status)\\(\\s*\\)";
 
 // Replaces comments and quoted text by blanks; line numbers stay the same.
-std::string code_of(const std::string& text) {
+std::string strip_comments(const std::string& text) {
   std::string out = text;
   char within = 0;  // '/' a line comment, '*' a block comment, '"' and '\'' quotes
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -123,7 +123,7 @@ std::vector<std::string> throwing_calls(const std::string& text) {
   const auto has = [&text](const char* word) { return text.find(word) != std::string::npos; };
   // A fast path for most sources, since the regular expressions are slow.
   if (!has("filesystem") && !has("fs::") && !has("entry")) return found;
-  const std::string code = code_of(text);
+  const std::string code = strip_comments(text);
   const auto report = [&](std::size_t at, const std::string& what) {
     found.push_back(std::to_string(1 + std::count(code.begin(), code.begin() + static_cast<std::ptrdiff_t>(at), '\n')) +
                     ": " + what);

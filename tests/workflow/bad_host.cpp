@@ -14,7 +14,7 @@ namespace {
 
 std::string framed(StepFrameKind kind, std::uint32_t call, const std::string& payload) {
   std::string frame;
-  put_header(frame, kind, call, payload.size());
+  append_header(frame, kind, call, payload.size());
   return frame + payload;
 }
 
@@ -35,7 +35,7 @@ std::uint32_t next_step() {
   for (std::string payload;;) {
     char bytes[kHeaderBytes];
     if (!take(bytes, sizeof bytes)) ::_exit(0);
-    const StepFrameHeader header = get_header(bytes);
+    const StepFrameHeader header = parse_header(bytes);
     payload.resize(header.size);
     if (!take(payload.data(), payload.size())) ::_exit(0);
     if (header.kind == static_cast<std::uint8_t>(StepFrameKind::step)) return header.call;
@@ -72,7 +72,7 @@ int main(int, char** argv) {
     if (how == "closes") ::close(kSocketFd), ::pause();
     if (how == "other_call") say(StepFrameKind::answer, call + 1, kFine);
     if (how == "other_kind") say(StepFrameKind::program, call, kFine);
-    if (how == "never_knows") say(StepFrameKind::unknown, call, "");
+    if (how == "never_knows") say(StepFrameKind::unknown_program, call, "");
     if (how == "no_cbor") say(StepFrameKind::answer, call, "no CBOR");
     if (how == "no_map") say(StepFrameKind::answer, call, "\x80");
     if (how == "long_form") say(StepFrameKind::answer, call, std::string("\xb8\x03", 2) + kFine.substr(1));
@@ -83,7 +83,7 @@ int main(int, char** argv) {
       say(StepFrameKind::answer, call,
           "\xa4\x63"
           "ann" +
-              in_bytes(long_bytes(kMaxOutputBytes)) + kFine.substr(1));
+              in_bytes(long_bytes(kMaxStepBytes)) + kFine.substr(1));
     if (how == "more_fields") say(StepFrameKind::answer, call, std::string("\xa4\x61z\x01", 4) + kFine.substr(1));
     if (how == "bad_kind")
       say(StepFrameKind::answer, call,
@@ -92,7 +92,7 @@ int main(int, char** argv) {
     if (how == "half") (void)write_all(kSocketFd, std::string("\xff\x00\x00\x00\x05", 5)), ::_exit(0);
     if (how == "huge") {
       std::string frame;
-      put_header(frame, StepFrameKind::answer, call, 0xf0000000);
+      append_header(frame, StepFrameKind::answer, call, 0xf0000000);
       (void)write_all(kSocketFd, frame);
     }
   }

@@ -259,7 +259,7 @@ const char* const kRefused[] = {
     "_ENV.io.read()",
 };
 
-std::set<std::string> answers_of(const std::string& source) {
+std::set<std::string> run_in_all_engines(const std::string& source) {
   std::set<std::string> output;
   EngineOptions one = options();
   one.processes = 1;
@@ -289,7 +289,7 @@ std::set<std::string> answers_of(const std::string& source) {
 
 TEST(WorkflowDeterminism, AttemptsProduceTheSameBytesEverywhere) {
   for (const Attempt& row : kSame) {
-    const auto output = answers_of(std::string("function step(state, event, ctx) ") + row.body + " end");
+    const auto output = run_in_all_engines(std::string("function step(state, event, ctx) ") + row.body + " end");
     ASSERT_EQ(output.size(), 1U) << row.body << "\n" << *output.begin() << "\n" << *output.rbegin();
     if (row.answer != nullptr) {
       EXPECT_EQ(*output.begin(), row.answer) << row.body;
@@ -302,7 +302,7 @@ TEST(WorkflowDeterminism, AttemptsProduceTheSameBytesEverywhere) {
 
 TEST(WorkflowDeterminism, HostDependentFunctionsAreRejectedByName) {
   for (const char* expression : kRefused) {
-    const std::string output = state_of(std::string("return ") + expression);
+    const std::string output = make_state(std::string("return ") + expression);
     EXPECT_TRUE(output.starts_with("script, line 1: order.lua:1: ")) << output;
     EXPECT_NE(output.find(" is refused: "), output.npos) << expression << ": " << output;
   }
@@ -314,7 +314,7 @@ TEST(WorkflowDeterminism, LimitsApplyAtTheSamePlace) {
       "function step() local n, t = 0, {} for i = 1, math.huge do t['k' .. i] = {i} n = i if i % 1000 == 0 then mark = "
       "i "
       "end end end";
-  EXPECT_EQ(answers_of(source).size(), 1U);
+  EXPECT_EQ(run_in_all_engines(source).size(), 1U);
   // The largest number of rounds that fits must be the same in all engines.
   const auto fits = [](EngineOptions small, int rounds) {
     small.memory_bytes = 2U << 20;
@@ -335,11 +335,11 @@ TEST(WorkflowDeterminism, LimitsApplyAtTheSamePlace) {
 // Tables and numbers must give the results that were recorded on another machine.
 TEST(WorkflowDeterminism, AnswersMatchOtherMachines) {
   EXPECT_EQ(
-      state_of("local o = {} for n = 1, 60 do local t = {} for i = 1, n do t['k' .. i * n] = i end for i = 1, n "
-               "do t['k' .. i * n] = nil t[i * 2] = i t[1] = 1 end o[n] = #t end return table.concat(o, ' ')"),
+      make_state("local o = {} for n = 1, 60 do local t = {} for i = 1, n do t['k' .. i * n] = i end for i = 1, n "
+                 "do t['k' .. i * n] = nil t[i * 2] = i t[1] = 1 end o[n] = #t end return table.concat(o, ' ')"),
       "\"2 2 4 8 8 8 8 16 18 16 16 16 8 16 16 32 34 36 38 32 32 32 32 32 8 32 32 32 16 32 32 64 66 68 70 72 74 76 64 "
       "64 64 64 64 64 64 64 64 64 32 32 64 64 64 64 32 32 32 64 64 32\"");
-  EXPECT_EQ(state_of("return {1.1^10, 2^0.3, 10^-5.5, math.exp(0.1), math.log(3), 7^-7, 1.0000001^1e7}"),
+  EXPECT_EQ(make_state("return {1.1^10, 2^0.3, 10^-5.5, math.exp(0.1), math.log(3), 7^-7, 1.0000001^1e7}"),
             "[2.5937424601000023,1.2311444133449163,3.162277660168379e-06,1.1051709180756477,1.0986122886681098,"
             "1.2142656789020123e-06,2.7182816941320818]");
 }

@@ -49,6 +49,6 @@ std::string ran(const std::string& source, const StepRequest& asked, EngineOptio
   return text(*answer);
 }
 
-std::string state_of(const std::string& body) { return ran("function step(state, event, ctx) " + body + " end"); }
+std::string make_state(const std::string& body) { return ran("function step(state, event, ctx) " + body + " end"); }
 
 }  // namespace mycojobs::workflow

@@ -26,6 +26,6 @@ std::string text(const StepAnswer&);
 // Runs one step on a new engine.
 std::string ran(const std::string& source, const StepRequest& = request(), EngineOptions = options());
 // Returns the value of an expression: `body` is the body of the step function, whose result becomes the state.
-std::string state_of(const std::string& body);
+std::string make_state(const std::string& body);
 
 }  // namespace mycojobs::workflow

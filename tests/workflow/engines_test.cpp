@@ -30,8 +30,8 @@ function ledger(state, event) return (state or 0) + event.value.cents end
 
 TEST(WorkflowEngines, KernelRunsOnTheRealEngine) {
   workflow_tests::Stage stage;
-  Engines engines(options(), 1);
-  stage.engine = engines.as_function();
+  EnginePool engines(options(), 1);
+  stage.engine = engines.as_step_engine();
   stage.apply(stage.add(workflow_tests::orders_manifest(), kOrders));
   stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
   stage.settle();
@@ -40,17 +40,17 @@ TEST(WorkflowEngines, KernelRunsOnTheRealEngine) {
   EXPECT_EQ(seen["key"], "a");
   EXPECT_EQ(seen["n"], 32);
   EXPECT_GT(seen["now"], 0);
-  ASSERT_EQ(stage.cell(cell).pending.size(), 1U);
-  stage.receipt(stage.cell(cell).pending.begin()->first, {{"ok", true}});
+  ASSERT_EQ(stage.cell(cell).pending_intents.size(), 1U);
+  stage.receipt(stage.cell(cell).pending_intents.begin()->first, {{"ok", true}});
   stage.settle();
   EXPECT_EQ(stage.state(cell)["pc"], "pay ok");
   EXPECT_EQ(stage.state(workflow_tests::kLedger), 500);
   EXPECT_FALSE(engines.last_problem());
   DeploymentState again;
   again.id = stage.deployment.id;
-  const auto verdict = verify_replay(again, stage.catalog, stage.journal, Engines(options(), 1).as_function());
+  const auto verdict = verify_replay(again, stage.catalog, stage.journal, EnginePool(options(), 1).as_step_engine());
   EXPECT_EQ(verdict.steps, 3U);
-  EXPECT_FALSE(verdict.differs || verdict.problem);
+  EXPECT_FALSE(verdict.mismatch || verdict.problem);
   EXPECT_EQ(again, stage.deployment);
 }
 
@@ -65,7 +65,7 @@ std::size_t children() {
 TEST(WorkflowEngines, ManyLimitsUseFewProcesses) {
   EngineOptions few = options();
   few.processes = 3;
-  Engines engines(few, 1);
+  EnginePool engines(few, 1);
   WorkflowManifest manifest;
   manifest.code["code.lua"] = "function step() return {1} end";
   WorkflowSpec spec;
@@ -93,8 +93,8 @@ TEST(WorkflowEngines, JournalsWithOldCostsAreReplayed) {
       "function ledger() end"};
   for (const char* code : codes) {
     workflow_tests::Stage stage;
-    Engines engines(options(), 1);
-    const mycojobs::StepEngine present = engines.as_function();
+    EnginePool engines(options(), 1);
+    const mycojobs::StepEngine present = engines.as_step_engine();
     stage.engine = [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, mycojobs::StepRequest request) {
       request.counting = 1;
       return present(spec, manifest, request);
@@ -116,7 +116,7 @@ TEST(WorkflowEngines, JournalsWithOldCostsAreReplayed) {
             if (counting == 1) asked.counting = 1;
             return present(spec, manifest, asked);
           });
-      EXPECT_FALSE(verdict.differs || verdict.problem) << code;
+      EXPECT_FALSE(verdict.mismatch || verdict.problem) << code;
       EXPECT_EQ(again, stage.deployment);
       EXPECT_EQ(steps, counting) << "the present way gives another answer";
     }
@@ -126,8 +126,8 @@ TEST(WorkflowEngines, JournalsWithOldCostsAreReplayed) {
 
 TEST(WorkflowEngines, EachWorkflowHasItsLimits) {
   workflow_tests::Stage stage;
-  Engines engines(options(), 1);
-  stage.engine = engines.as_function();
+  EnginePool engines(options(), 1);
+  stage.engine = engines.as_step_engine();
   json manifest = workflow_tests::orders_manifest();
   manifest["workflows"][1]["limits"] = {{"instructions", 1000}};
   const std::string slow = "for i = 1, 10000 do end ";
@@ -147,8 +147,8 @@ TEST(WorkflowEngines, MissingEngineIsAnErrorWithoutAnAnswer) {
   workflow_tests::Stage stage;
   EngineOptions none = options();
   none.program = "/nonexistent/workflowhost";
-  Engines engines(none, 1);
-  stage.engine = engines.as_function();
+  EnginePool engines(none, 1);
+  stage.engine = engines.as_step_engine();
   stage.apply(stage.add(workflow_tests::orders_manifest(), kOrders));
   stage.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}});
   stage.settle();

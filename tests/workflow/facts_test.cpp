@@ -42,16 +42,16 @@ std::vector<WorkflowFact> one_of_each() {
 TEST(WorkflowFacts, RoundTrip) {
   for (const auto& fact : one_of_each()) {
     const auto bytes = encode(fact);
-    ASSERT_TRUE(bytes) << kind_of(fact);
+    ASSERT_TRUE(bytes) << fact_kind(fact);
     const auto read = decode_workflow_fact(*bytes);
-    ASSERT_TRUE(read) << kind_of(fact) << ": " << read.error().message;
-    EXPECT_EQ(*read, fact) << kind_of(fact);
+    ASSERT_TRUE(read) << fact_kind(fact) << ": " << read.error().message;
+    EXPECT_EQ(*read, fact) << fact_kind(fact);
   }
   const std::vector<WorkflowFact> facts = one_of_each();
-  EXPECT_THAT(instances_of(facts[0]), ElementsAre());
-  EXPECT_THAT(instances_of(facts[1]), ElementsAre(InstanceId{"a/w@1", cbor("k")}));
-  EXPECT_EQ(shown(instances_of(facts[1])[0]), "a/w@1[\"k\"]");
-  EXPECT_EQ(shown(InstanceId{"a/w@1", ""}), "a/w@1");
+  EXPECT_THAT(affected_instances(facts[0]), ElementsAre());
+  EXPECT_THAT(affected_instances(facts[1]), ElementsAre(InstanceId{"a/w@1", cbor("k")}));
+  EXPECT_EQ(display_name(affected_instances(facts[1])[0]), "a/w@1[\"k\"]");
+  EXPECT_EQ(display_name(InstanceId{"a/w@1", ""}), "a/w@1");
 }
 
 TEST(WorkflowFacts, InvalidFactIsNamed) {
@@ -126,7 +126,7 @@ TEST(WorkflowFold, IsTotalAndIgnoresInvalidFacts) {
     }
     ASSERT_EQ(decode_deployment(encode(deployment).value()).value(), deployment);
   }
-  for (const auto rule : {kWfHeight, kWfCell, kWfMail, kWfIntent, kWfFailed, kWfManifest})
+  for (const auto rule : {kHeightRule, kInstanceRule, kInboxRule, kIntentRule, kFailedRule, kManifestRule})
     EXPECT_TRUE(rules.contains(rule)) << rule;
 }
 
@@ -135,12 +135,12 @@ TEST(WorkflowFold, SingleCellEqualsItsStateInTheDeployment) {
   ASSERT_EQ(round.run(200), "");
   std::map<InstanceId, std::optional<InstanceState>> alone;
   for (const auto& fact : round.journal())
-    for (const auto& id : instances_of(fact)) ASSERT_FALSE(fold(alone[id], id, fact));
+    for (const auto& id : affected_instances(fact)) ASSERT_FALSE(fold(alone[id], id, fact));
   std::size_t there = 0;
   for (const auto& [id, cell] : alone) {
-    ASSERT_EQ(cell.has_value(), round.world().cells.contains(id)) << shown(id);
+    ASSERT_EQ(cell.has_value(), round.world().instances.contains(id)) << display_name(id);
     if (!cell) continue;
-    EXPECT_EQ(*cell, round.world().cells.at(id)) << shown(id);
+    EXPECT_EQ(*cell, round.world().instances.at(id)) << display_name(id);
     ++there;
   }
   EXPECT_GT(there, 0U);
@@ -156,16 +156,17 @@ TEST(WorkflowFold, SettledIntentIsRememberedForAWhile) {
   const InstanceId cell{"a/w@1", ""};
   const Sample sample{1, std::string(32, 'e')};
   std::string first;
-  for (std::size_t i = 0; i <= kRememberedIntents; ++i) {
+  for (std::size_t i = 0; i <= kMaxCompletedIntents; ++i) {
     take(EventAccepted{"a/E@1", cbor(1), "", {}, 0, sample, {{cell, "m", "", ""}}});
     Intent intent{"", "a/e@1", cbor(1), 0, ""};
-    intent.hash = intent_hash({"w", cell, deployment.cells.at(cell).workflow_hash(), deployment.height + 1}, intent);
+    intent.hash =
+        intent_hash({"w", cell, deployment.instances.at(cell).workflow_hash(), deployment.height + 1}, intent);
     if (i == 0) first = intent.hash;
-    take(StepTaken{cell, deployment.cells.at(cell).mail.front().id, "o", std::nullopt, {intent}, 0, {}});
+    take(StepTaken{cell, deployment.instances.at(cell).inbox.front().id, "o", std::nullopt, {intent}, 0, {}});
     take(ReceiptMismatched{cell, intent.hash, ReceiptStatus::ok, "", std::nullopt, sample});
   }
-  EXPECT_EQ(deployment.settled.size(), kRememberedIntents);
-  EXPECT_FALSE(deployment.settled.contains(first));
+  EXPECT_EQ(deployment.completed_intents.size(), kMaxCompletedIntents);
+  EXPECT_FALSE(deployment.completed_intents.contains(first));
 }
 
 TEST(WorkflowFold, IntentBindsItsOriginAndIsPublishedOnce) {
@@ -175,16 +176,16 @@ TEST(WorkflowFold, IntentBindsItsOriginAndIsPublishedOnce) {
   ASSERT_FALSE(fold(deployment, {1, 1, EventAccepted{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, "m", "", ""}}}}));
   Intent intent{"", "a/e@1", cbor(1), 0, ""};
   const auto step = [&](const std::string& of, std::uint64_t sequence) {
-    intent.hash = intent_hash({of, cell, deployment.cells.at(cell).workflow_hash(), sequence}, intent);
+    intent.hash = intent_hash({of, cell, deployment.instances.at(cell).workflow_hash(), sequence}, intent);
     const auto problem = fold(deployment, {2, 1, StepTaken{cell, {1, 0}, "o", std::nullopt, {intent}, 0, {}}});
     return problem ? problem->rule : "";
   };
-  EXPECT_EQ(step("another world", 2), kWfIntent);
-  EXPECT_EQ(step("w", 1), kWfIntent);
+  EXPECT_EQ(step("another world", 2), kIntentRule);
+  EXPECT_EQ(step("w", 1), kIntentRule);
   EXPECT_EQ(step("w", 2), "");
   ASSERT_FALSE(fold(deployment, {3, 1, EffectPublished{cell, intent.hash, "job"}}));
-  EXPECT_EQ(fold(deployment, {4, 1, EffectPublished{cell, intent.hash, "job"}})->rule, kWfIntent);
-  EXPECT_EQ(fold(deployment, {4, 1, EffectPublished{cell, "other", "job"}})->rule, kWfIntent);
+  EXPECT_EQ(fold(deployment, {4, 1, EffectPublished{cell, intent.hash, "job"}})->rule, kIntentRule);
+  EXPECT_EQ(fold(deployment, {4, 1, EffectPublished{cell, "other", "job"}})->rule, kIntentRule);
 }
 
 TEST(WorkflowFold, FactNamesItsInstance) {
@@ -195,14 +196,14 @@ TEST(WorkflowFold, FactNamesItsInstance) {
     return EventAccepted{"a/E@1", cbor(1), "", {}, 0, {}, {{cell, manifest, "", ""}}};
   };
   ASSERT_FALSE(fold(deployment, {1, 1, event("m")}));
-  EXPECT_EQ(fold(deployment, {2, 1, event("other")})->rule, kWfManifest);
-  EXPECT_EQ(fold(deployment, {2, 1, InstanceFailed{cell, "step", "", {"an intent"}}})->rule, kWfIntent);
-  EXPECT_EQ(fold(deployment, {2, 1, InstanceCompleted{cell}})->rule, kWfState);
-  EXPECT_EQ(fold(deployment, {2, 1, InstanceDeleted{cell, "actor:7"}})->rule, kWfState);
-  EXPECT_EQ(fold(deployment, {2, 1, ManifestApplied{"m", "a/m@1", "other"}})->rule, kWfManifest);
-  EXPECT_EQ(fold(deployment, {3, 1, ManifestApplied{"m", "a/m@1", ""}})->rule, kWfHeight);
+  EXPECT_EQ(fold(deployment, {2, 1, event("other")})->rule, kManifestRule);
+  EXPECT_EQ(fold(deployment, {2, 1, InstanceFailed{cell, "step", "", {"an intent"}}})->rule, kIntentRule);
+  EXPECT_EQ(fold(deployment, {2, 1, InstanceCompleted{cell}})->rule, kStateRule);
+  EXPECT_EQ(fold(deployment, {2, 1, InstanceDeleted{cell, "actor:7"}})->rule, kStateRule);
+  EXPECT_EQ(fold(deployment, {2, 1, ManifestApplied{"m", "a/m@1", "other"}})->rule, kManifestRule);
+  EXPECT_EQ(fold(deployment, {3, 1, ManifestApplied{"m", "a/m@1", ""}})->rule, kHeightRule);
   ASSERT_FALSE(fold(deployment, {2, 1, InstanceFailed{cell, "step", "", {}}}));
-  EXPECT_EQ(fold(deployment, {3, 1, event("m")})->rule, kWfFailed);
+  EXPECT_EQ(fold(deployment, {3, 1, event("m")})->rule, kFailedRule);
 }
 
 TEST(WorkflowFold, DamagedSnapshotIsRejectedOrValid) {
@@ -240,7 +241,7 @@ TEST(WorkflowFold, StateMustHaveItsHash) {
   const auto problem =
       fold(deployment, {2, 1, StepTaken{cell, {1, 0}, "o", StateRef{"no hash", 1, cbor(7)}, {}, 0, {}}});
   ASSERT_TRUE(problem);
-  EXPECT_EQ(problem->rule, kWfState);
+  EXPECT_EQ(problem->rule, kStateRule);
 }
 
 }  // namespace

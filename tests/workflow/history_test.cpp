@@ -14,7 +14,7 @@
 namespace mycojobs::workflow_tests {
 namespace {
 
-WorkflowHistory history_of(const Stage& stage, const json& manifest) {
+WorkflowHistory make_history(const Stage& stage, const json& manifest) {
   return {stage.deployment.id, {{manifest.dump(), {{"shop.lua", "return {}"}}}}, stage.journal, {}};
 }
 
@@ -29,18 +29,18 @@ class WorkflowHistoryTest : public ::testing::Test {
 };
 
 TEST_F(WorkflowHistoryTest, RoundTripsWithItsDeployment) {
-  const auto text = write_history(history_of(stage, orders_manifest()));
+  const auto text = write_history(make_history(stage, orders_manifest()));
   ASSERT_TRUE(text) << text.error().message;
   const auto read = read_history(*text);
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->facts, stage.journal);
-  EXPECT_EQ(deployment_of(*read).value(), stage.deployment);
-  EXPECT_NE(catalog_of(*read).value().find(stage.deployment.manifest), nullptr);
+  EXPECT_EQ(fold_history(*read).value(), stage.deployment);
+  EXPECT_NE(build_catalog(*read).value().find(stage.deployment.manifest), nullptr);
   EXPECT_EQ(write_history(*read).value(), *text);
 }
 
 TEST_F(WorkflowHistoryTest, ErrorsNameTheirLine) {
-  const std::string text = write_history(history_of(stage, orders_manifest())).value();
+  const std::string text = write_history(make_history(stage, orders_manifest())).value();
   const auto refused = [](const std::string& changed) {
     const auto read = read_history(changed);
     return read ? std::string("taken") : read.error().message;
@@ -57,7 +57,7 @@ TEST_F(WorkflowHistoryTest, ErrorsNameTheirLine) {
   const auto second = text.find('\n', text.find('\n') + 1);
   const auto holed = read_history(text.substr(0, text.find('\n') + 1) + text.substr(second + 1));
   ASSERT_TRUE(holed);
-  EXPECT_NE(deployment_of(*holed).error().message.find("workflow-height"), std::string::npos);
+  EXPECT_NE(fold_history(*holed).error().message.find("workflow-height"), std::string::npos);
 }
 
 TEST_F(WorkflowHistoryTest, SpilledStatesIncludeTheirBlobs) {
@@ -67,11 +67,13 @@ TEST_F(WorkflowHistoryTest, SpilledStatesIncludeTheirBlobs) {
   const auto decision =
       (spilling.send("com.acme/OrderCreated@1", {{"order_id", "a"}, {"cents", 500}}), spilling.step(order("a")));
   ASSERT_EQ(decision.blobs.size(), 1U);
-  auto history = history_of(spilling, orders_manifest());
-  EXPECT_TRUE(deployment_of(read_history(write_history(history).value()).value())->cell(order("a"))->state->spilled());
+  auto history = make_history(spilling, orders_manifest());
+  EXPECT_TRUE(fold_history(read_history(write_history(history).value()).value())
+                  ->find_instance(order("a"))
+                  ->state->is_spilled());
   history.blobs.insert(decision.blobs[0].bytes);
-  const auto deployment = deployment_of(read_history(write_history(history).value()).value()).value();
-  EXPECT_EQ(deployment.cell(order("a"))->state->bytes, decision.blobs[0].bytes);
+  const auto deployment = fold_history(read_history(write_history(history).value()).value()).value();
+  EXPECT_EQ(deployment.find_instance(order("a"))->state->bytes, decision.blobs[0].bytes);
 }
 
 TEST_F(WorkflowHistoryTest, ShadowShowsStatesAsValues) {
@@ -146,11 +148,11 @@ TEST_F(WorkflowHistoryTest, OutlookNamesBlockingInstances) {
   ASSERT_TRUE(read.manifest) << join(read.problems);
   const auto seen = upgrade_impact(stage.deployment, stage.catalog, *read.manifest);
   EXPECT_EQ(seen.obstacles.size(), 1U);
-  EXPECT_EQ(seen.keeps, Texts{"com.acme/order@1[\"a\"]"});
-  EXPECT_EQ(seen.misses, Texts{"com.acme/order@1[\"a\"] does not accept com.acme/Refund@1"});
+  EXPECT_EQ(seen.instances_with_old_code, Texts{"com.acme/order@1[\"a\"]"});
+  EXPECT_EQ(seen.lost_events, Texts{"com.acme/order@1[\"a\"] does not accept com.acme/Refund@1"});
   EXPECT_TRUE(to_json(seen)["refused"].get<bool>());
   const auto* same = stage.catalog.find(stage.deployment.manifest);
-  EXPECT_TRUE(upgrade_impact(stage.deployment, stage.catalog, *same).keeps.empty());
+  EXPECT_TRUE(upgrade_impact(stage.deployment, stage.catalog, *same).instances_with_old_code.empty());
 }
 
 TEST(WorkflowNames, AreFoundInTheUsualSpellings) {

@@ -328,7 +328,7 @@ TEST(WorkflowHostile, NonCborStateIsAFailure) {
 }
 
 // Returns the resident memory of a process in KiB.
-long resident_of(pid_t pid) {
+long read_resident_kib(pid_t pid) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with("VmRSS:")) return std::stol(line.substr(6));
@@ -348,11 +348,11 @@ TEST(WorkflowHostile, NothingGrowsOverManySteps) {
     const auto answer = process->step(counts, encode_request(asked).value(), StepTimeLimits());
     ASSERT_TRUE(answer && answer->state);
     state = *answer->state;
-    if (i == 5000) early = resident_of(process->pid());
+    if (i == 5000) early = read_resident_kib(process->pid());
   }
   EXPECT_EQ(value(state)["n"], 100000);
   EXPECT_GT(early, 0);
-  EXPECT_LT(resident_of(process->pid()), early + 1024);
+  EXPECT_LT(read_resident_kib(process->pid()), early + 1024);
 }
 
 TEST(WorkflowHostile, ManyProgramsAreUnloadedAndReloaded) {

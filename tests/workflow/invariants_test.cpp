@@ -25,11 +25,11 @@ class WorkflowInvariant : public testing::Test {
   // Creates an order that waits for its charge. Returns the hash of the intent.
   std::string charging(const std::string& id) {
     stage.send(kCreated, created(id));
-    return stage.step(order(id)).publish.at(0).pending.intent.hash;
+    return stage.step(order(id)).effects_to_publish.at(0).pending_intent.intent.hash;
   }
   // Takes the next step of a cell with another answer.
   WorkflowDecision answered(const InstanceId& id, const json& output) {
-    return stage.take(StepCompleted{id, stage.cell(id).mail.front().id, answer_of(output)});
+    return stage.take(StepCompleted{id, stage.cell(id).inbox.front().id, parse_step_answer(output)});
   }
   Stage stage;
   std::string hash;
@@ -46,8 +46,8 @@ TEST_F(WorkflowInvariant, 01_UndeclaredEffectIsRejected) {
     stage.send(kCreated, created(kind));
     const auto decision = answered(order(kind), effect(kind, json::object()));
     EXPECT_THAT(stage.kinds(decision), ElementsAre("step_failed", "failed"));
-    EXPECT_THAT(decision.publish, IsEmpty());
-    EXPECT_THAT(stage.cell(order(kind)).pending, IsEmpty());
+    EXPECT_THAT(decision.effects_to_publish, IsEmpty());
+    EXPECT_THAT(stage.cell(order(kind)).pending_intents, IsEmpty());
     EXPECT_THAT(stage.cell(order(kind)).message, HasSubstr("not in effects_emitted"));
     EXPECT_EQ(stage.state(order(kind)), nullptr);
   }
@@ -74,7 +74,7 @@ TEST_F(WorkflowInvariant, 02_SystemEventsCannotBeSentByUsers) {
       {{"event", "com.acme/OrderEvent@1"}, {"workflow", "com.acme/order@1"}, {"key_field", "$value.order_id"}});
   stage.apply(stage.add(manifest));
   stage.send("com.acme/OrderEvent@1", {{"$tag", "Created"}, {"$value", created("v")}});
-  EXPECT_EQ(stage.cell(order("v")).mail.size(), 1U);
+  EXPECT_EQ(stage.cell(order("v")).inbox.size(), 1U);
   const json forged{
       {"workflow", "w"},           {"workflow_hash", "h"}, {"intent", "i"}, {"effect", "payment/charge@1"},
       {"payload", {{"ok", true}}}, {"status", "ok"},       {"sequence", 1}, {"index", 0}};
@@ -95,8 +95,8 @@ TEST_F(WorkflowInvariant, 03_IntentBindsItsOrigin) {
     EXPECT_TRUE(all.insert(intent_hash(from, changed)).second);
   };
   other([](auto& from, auto&) { from.deployment = "v"; });
-  other([](auto& from, auto&) { from.cell = order("b"); });
-  other([](auto& from, auto&) { from.cell.workflow = "com.acme/other@1"; });
+  other([](auto& from, auto&) { from.instance = order("b"); });
+  other([](auto& from, auto&) { from.instance.workflow = "com.acme/other@1"; });
   other([](auto& from, auto&) { from.workflow_hash = "other"; });
   other([](auto& from, auto&) { from.sequence = 8; });
   other([](auto&, auto& changed) { changed.effect = "a/f@1"; });
@@ -110,19 +110,19 @@ TEST_F(WorkflowInvariant, 03_RecreatedCellNeverRepeatsAnIntent) {
   stage.settle();
   stage.send("com.acme/OrderClosed@1", {{"order_id", "a"}});
   EXPECT_THAT(stage.kinds(stage.step(order("a"))), ElementsAre("step", "deleted"));
-  EXPECT_EQ(stage.deployment.cell(order("a")), nullptr);
+  EXPECT_EQ(stage.deployment.find_instance(order("a")), nullptr);
   EXPECT_NE(charging("a"), first);
 }
 
 TEST_F(WorkflowInvariant, 04_BadSignatureIsRejectedAndJournaled) {
   const auto intent = charging("a");
   ReceiptArrived forged;
-  forged.intent = intent, forged.payload = R"({"ok": true})", forged.refused = "signed by another key";
+  forged.intent = intent, forged.payload = R"({"ok": true})", forged.refusal_reason = "signed by another key";
   EXPECT_THAT(stage.kinds(stage.take(forged)), ElementsAre("receipt_refused"));
-  EXPECT_EQ(stage.deployment.refused, 1U);
-  EXPECT_EQ(stage.cell(order("a")).refused, 1U);
-  EXPECT_TRUE(stage.cell(order("a")).pending.contains(intent));
-  EXPECT_THAT(stage.cell(order("a")).mail, IsEmpty());
+  EXPECT_EQ(stage.deployment.refused_receipts, 1U);
+  EXPECT_EQ(stage.cell(order("a")).refused_receipts, 1U);
+  EXPECT_TRUE(stage.cell(order("a")).pending_intents.contains(intent));
+  EXPECT_THAT(stage.cell(order("a")).inbox, IsEmpty());
   stage.receipt(intent, {{"ok", true}});  // the genuine receipt is still accepted
   EXPECT_THAT(stage.kinds(stage.take(forged)), ElementsAre("receipt_refused"));
 }
@@ -131,9 +131,9 @@ TEST_F(WorkflowInvariant, 05_ContinuationsReturnToTheirOrigin) {
   const auto intent = charging("a");
   charging("b");
   stage.receipt(intent, {{"ok", true}});
-  EXPECT_EQ(stage.cell(order("a")).mail.size(), 1U);
-  EXPECT_EQ(stage.cell(order("b")).mail.size(), 0U);
-  const json mail = uncbor(stage.cell(order("a")).mail.front().value);
+  EXPECT_EQ(stage.cell(order("a")).inbox.size(), 1U);
+  EXPECT_EQ(stage.cell(order("b")).inbox.size(), 0U);
+  const json mail = uncbor(stage.cell(order("a")).inbox.front().value);
   EXPECT_EQ(mail["$tag"], "Receipt");
   const json& envelope = mail["$value"];
   EXPECT_EQ(envelope["workflow"], "com.acme/order@1");
@@ -168,7 +168,7 @@ TEST_F(WorkflowInvariant, 06_ReceiptSettlesOnceOrIsNamedUnknown) {
 TEST_F(WorkflowInvariant, 07_FaultIsHandledByItsArm) {
   const auto intent = charging("a");
   EXPECT_THAT(stage.kinds(stage.receipt(intent, {{"ok", "yes"}})), ElementsAre("receipt_fault"));
-  EXPECT_THAT(stage.cell(order("a")).pending, IsEmpty());
+  EXPECT_THAT(stage.cell(order("a")).pending_intents, IsEmpty());
   stage.settle();
   EXPECT_EQ(stage.state(order("a"))["pc"], "rejected");
   EXPECT_THAT(stage.receipt(intent, {{"ok", true}}).facts, IsEmpty());
@@ -181,17 +181,18 @@ TEST_F(WorkflowInvariant, 07_InstanceWithoutTheArmFails) {
   two["effects"].push_back(two["effects"][0]);
   const auto step = answered(order("a"), two);
   stage.send(kCreated, created("a"));
-  const auto first = step.publish.at(0).pending.intent.hash, second = step.publish.at(1).pending.intent.hash;
+  const auto first = step.effects_to_publish.at(0).pending_intent.intent.hash,
+             second = step.effects_to_publish.at(1).pending_intent.intent.hash;
   EXPECT_NE(first, second);
   EXPECT_THAT(stage.kinds(stage.receipt(first, 1)), ElementsAre("receipt_fault", "failed"));
   const auto& cell = stage.cell(order("a"));
   EXPECT_EQ(cell.status(), InstanceStatus::failed);
-  EXPECT_THAT(cell.pending, IsEmpty());
-  EXPECT_THAT(cell.mail, IsEmpty());
+  EXPECT_THAT(cell.pending_intents, IsEmpty());
+  EXPECT_THAT(cell.inbox, IsEmpty());
   EXPECT_THAT(next_instances(stage.deployment, 9), IsEmpty());
   EXPECT_THAT(stage.receipt(second, {{"ok", true}}).facts, IsEmpty());
   const auto late = stage.send(kCreated, created("a"));
-  EXPECT_EQ(std::get<EventAccepted>(late.facts.at(0).what).targets.at(0).skipped, "failed");
+  EXPECT_EQ(std::get<EventAccepted>(late.facts.at(0).content).targets.at(0).skip_reason, "failed");
   EXPECT_THAT(stage.refused(RemoveInstance{order("b"), "actor:1"}), HasSubstr("unknown instance"));
   EXPECT_THAT(stage.kinds(stage.take(RemoveInstance{order("a"), "actor:1"})), ElementsAre("deleted"));
   stage.send(kCreated, created("a"));
@@ -208,8 +209,8 @@ TEST_F(WorkflowInvariant, 07_OperatorEndsAnInstance) {
   const auto& cell = stage.cell(order("a"));
   EXPECT_EQ(cell.failure, kCancelledFailure);
   EXPECT_EQ(cell.message, "by actor:1: the customer has called");
-  EXPECT_THAT(cell.pending, IsEmpty());
-  EXPECT_THAT(cell.mail, IsEmpty());
+  EXPECT_THAT(cell.pending_intents, IsEmpty());
+  EXPECT_THAT(cell.inbox, IsEmpty());
   EXPECT_THAT(stage.receipt(intent, {{"ok", true}}).facts, IsEmpty());  // a late receipt is not an error
   EXPECT_THAT(stage.refused(CancelInstance{order("a"), "actor:1", ""}), HasSubstr("has ended: it is failed"));
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
@@ -226,7 +227,7 @@ TEST_F(WorkflowInvariant, 07_FailedReceiptHasAFailurePayload) {
 TEST_F(WorkflowInvariant, 08_CellsAreSeparate) {
   const auto a = charging("a");
   charging("b");
-  EXPECT_EQ(stage.cell(order("a")).pending.size(), 1U);
+  EXPECT_EQ(stage.cell(order("a")).pending_intents.size(), 1U);
   stage.receipt(a, {{"ok", true}});
   stage.settle();
   EXPECT_EQ(stage.state(order("a"))["pc"], "paid");
@@ -235,12 +236,12 @@ TEST_F(WorkflowInvariant, 08_CellsAreSeparate) {
   stage.send("com.acme/OrderClosed@1", {{"order_id", "b"}});
   EXPECT_THAT(stage.kinds(stage.step(order("b"))), ElementsAre("step"));
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
-  stage.receipt(stage.cell(order("b")).pending.begin()->first, {{"ok", true}});
-  EXPECT_FALSE(request_of(stage.deployment, stage.catalog, order("b"))->state);
+  stage.receipt(stage.cell(order("b")).pending_intents.begin()->first, {{"ok", true}});
+  EXPECT_FALSE(build_step_request(stage.deployment, stage.catalog, order("b"))->state);
   // A cell can be folded from its own facts.
   std::optional<InstanceState> alone;
   for (const auto& fact : stage.journal)
-    for (const auto& id : instances_of(fact))
+    for (const auto& id : affected_instances(fact))
       if (id == order("a")) {
         const auto problem = fold(alone, id, fact);
         ASSERT_FALSE(problem) << problem->text;
@@ -266,20 +267,20 @@ TEST_F(WorkflowInvariant, 09_OneBusyCellDoesNotStarveTheOthers) {
 
 TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyAfterADurableStep) {
   stage.send(kCreated, created("a"));
-  const auto request = request_of(stage.deployment, stage.catalog, order("a"));
+  const auto request = build_step_request(stage.deployment, stage.catalog, order("a"));
   const auto* manifest = stage.catalog.find(hash);
-  const StepCompleted done{order("a"), stage.cell(order("a")).mail.front().id,
+  const StepCompleted done{order("a"), stage.cell(order("a")).inbox.front().id,
                            stage.engine(*manifest->workflow("com.acme/order@1"), *manifest, *request)};
   ASSERT_TRUE(stage.decided(done));  // this decision is lost
   EXPECT_THAT(next_effects_to_publish(stage.deployment), IsEmpty());
   const auto kept = stage.take(done);
   ASSERT_EQ(next_effects_to_publish(stage.deployment).size(),
             1U);  // until the publication is recorded as a fact, also after a crash
-  const auto intent = kept.publish.at(0).pending.intent.hash;
-  EXPECT_EQ(next_effects_to_publish(stage.deployment)[0].pending.intent.hash, intent);
+  const auto intent = kept.effects_to_publish.at(0).pending_intent.intent.hash;
+  EXPECT_EQ(next_effects_to_publish(stage.deployment)[0].pending_intent.intent.hash, intent);
   stage.take(EffectDispatched{intent, "job:7:1"});
   EXPECT_THAT(next_effects_to_publish(stage.deployment), IsEmpty());
-  EXPECT_EQ(stage.cell(order("a")).pending.at(intent).effect_ref, "job:7:1");
+  EXPECT_EQ(stage.cell(order("a")).pending_intents.at(intent).effect_ref, "job:7:1");
   EXPECT_THAT(stage.take(EffectDispatched{intent, "job:7:2"}).facts, IsEmpty());
   EXPECT_EQ(stage.decided(done).error().code, Code::conflict);  // the same step twice
   stage.send(kCreated, created("a"));
@@ -288,11 +289,11 @@ TEST_F(WorkflowInvariant, 10_WorkIsPublishedOnlyAfterADurableStep) {
 
 TEST_F(WorkflowInvariant, 11_TimeEntropyAndHeightAreSampledOnce) {
   stage.send(kCreated, created("a"));
-  const auto sampled = stage.cell(order("a")).mail.front().sample;
+  const auto sampled = stage.cell(order("a")).inbox.front().sample;
   const auto height = stage.deployment.height;
   stage.now_ms += 50'000;  // the step runs much later, after other events have arrived
   stage.send(kCreated, created("b"));
-  const json ctx = uncbor(*request_of(stage.deployment, stage.catalog, order("a"))->ctx);
+  const json ctx = uncbor(*build_step_request(stage.deployment, stage.catalog, order("a"))->ctx);
   EXPECT_EQ(ctx["now_ms"], sampled.now_ms);
   EXPECT_EQ(ctx["height"], height);
   EXPECT_EQ(ctx["entropy"].get_binary().size(), 32U);
@@ -302,7 +303,7 @@ TEST_F(WorkflowInvariant, 11_TimeEntropyAndHeightAreSampledOnce) {
   EXPECT_TRUE(stage.catalog.find(hash)->schemas.check("sys/WorkflowContext@1", ctx, ValueForm::from_cbor));
   const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
   answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid, paid})}});
-  const auto& mail = stage.cell(kLedger).mail;
+  const auto& mail = stage.cell(kLedger).inbox;
   ASSERT_EQ(mail.size(), 2U);
   EXPECT_EQ(mail[0].sample.now_ms, stage.now_ms);
   EXPECT_EQ(mail[0].sample.entropy.size(), 32U);
@@ -343,15 +344,15 @@ TEST_F(WorkflowInvariant, 12_VerifyReplayNamesTheFirstDifference) {
   };
   DeploymentState good = from;
   const auto fine = verify_replay(good, stage.catalog, stage.journal, engine);
-  EXPECT_FALSE(fine.differs);
+  EXPECT_FALSE(fine.mismatch);
   EXPECT_FALSE(fine.problem);
   EXPECT_EQ(fine.steps, 3U);
   EXPECT_EQ(good, stage.deployment);
   // Here the step of "c" succeeds.
   const auto verdict = verify_replay(from, stage.catalog, stage.journal, stage.engine);
-  ASSERT_TRUE(verdict.differs);
-  EXPECT_EQ(verdict.differs->cell, order("c"));
-  EXPECT_THAT(stage.take(*verdict.differs).facts, IsEmpty());  // "c" has failed already
+  ASSERT_TRUE(verdict.mismatch);
+  EXPECT_EQ(verdict.mismatch->instance, order("c"));
+  EXPECT_THAT(stage.take(*verdict.mismatch).facts, IsEmpty());  // "c" has failed already
   EXPECT_THAT(stage.kinds(stage.take(OutputMismatchFound{order("a"), 3})), ElementsAre("failed"));
   EXPECT_EQ(stage.cell(order("a")).failure, "nondeterministic");
   EXPECT_EQ(stage.cell(order("b")).status(), InstanceStatus::waiting);
@@ -360,14 +361,14 @@ TEST_F(WorkflowInvariant, 12_VerifyReplayNamesTheFirstDifference) {
 TEST_F(WorkflowInvariant, 13_SnapshotOnlyShortensReplay) {
   stage.send(kCreated, created("a"));
   EXPECT_THAT(stage.refused(TakeSnapshot{}), HasSubstr("1 instance can take a step"));
-  const auto intent = stage.step(order("a")).publish.at(0).pending.intent.hash;
+  const auto intent = stage.step(order("a")).effects_to_publish.at(0).pending_intent.intent.hash;
   EXPECT_THAT(stage.refused(TakeSnapshot{}), HasSubstr("1 effect not published"));
   stage.take(EffectDispatched{intent, "job:7:1"});
   const auto taken = stage.take(TakeSnapshot{});
   stage.receipt(intent, {{"ok", true}});
   stage.settle();
   ASSERT_EQ(taken.blobs.size(), 2U) << "a page, and its root";
-  const auto read = read_snapshot(std::get<SnapshotTaken>(taken.facts[0].what).hash, [&](const std::string& wanted) {
+  const auto read = read_snapshot(std::get<SnapshotTaken>(taken.facts[0].content).hash, [&](const std::string& wanted) {
     return Result<std::string>(taken.blobs[taken.blobs[0].hash == wanted ? 0 : 1].bytes);
   });
   ASSERT_TRUE(read) << read.error().message;
@@ -378,7 +379,8 @@ TEST_F(WorkflowInvariant, 13_SnapshotOnlyShortensReplay) {
       ASSERT_FALSE(fold(*deployment, fact));
     }
   EXPECT_EQ(*deployment, stage.deployment);
-  EXPECT_EQ(cell_index_root(*deployment, "com.acme/order@1"), cell_index_root(stage.deployment, "com.acme/order@1"));
+  EXPECT_EQ(compute_cell_index_root(*deployment, "com.acme/order@1"),
+            compute_cell_index_root(stage.deployment, "com.acme/order@1"));
 }
 
 TEST_F(WorkflowInvariant, 13_LongStateIsABlobWithACheckedHash) {
@@ -386,13 +388,13 @@ TEST_F(WorkflowInvariant, 13_LongStateIsABlobWithACheckedHash) {
   stage.send(kCreated, created("a"));
   const auto step = stage.step(order("a"));
   ASSERT_EQ(step.blobs.size(), 1U);
-  EXPECT_THAT(blobs_of(stage.deployment), ElementsAre(step.blobs[0].hash));
+  EXPECT_THAT(referenced_blobs(stage.deployment), ElementsAre(step.blobs[0].hash));
   stage.send(kCreated, created("a"));
-  EXPECT_EQ(request_of(stage.deployment, stage.catalog, order("a")).error().code, Code::unavailable);
-  auto& state = *stage.deployment.cells.at(order("a")).state;
-  EXPECT_FALSE(attach(state, step.blobs[0].bytes + "x"));
-  ASSERT_TRUE(attach(state, step.blobs[0].bytes));
-  EXPECT_EQ(*request_of(stage.deployment, stage.catalog, order("a"))->state, step.blobs[0].bytes);
+  EXPECT_EQ(build_step_request(stage.deployment, stage.catalog, order("a")).error().code, Code::unavailable);
+  auto& state = *stage.deployment.instances.at(order("a")).state;
+  EXPECT_FALSE(attach_blob(state, step.blobs[0].bytes + "x"));
+  ASSERT_TRUE(attach_blob(state, step.blobs[0].bytes));
+  EXPECT_EQ(*build_step_request(stage.deployment, stage.catalog, order("a"))->state, step.blobs[0].bytes);
 }
 
 TEST_F(WorkflowInvariant, 14_RejectedApplyKeepsOldInstances) {
@@ -400,7 +402,7 @@ TEST_F(WorkflowInvariant, 14_RejectedApplyKeepsOldInstances) {
   EXPECT_NE(next, hash);
   stage.send(kCreated, created("a"));
   EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("com.acme/order@1[\"a\"]: runs (1 event waiting)"));
-  const auto intent = stage.step(order("a")).publish.at(0).pending.intent.hash;
+  const auto intent = stage.step(order("a")).effects_to_publish.at(0).pending_intent.intent.hash;
   EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("1 effect queued"));
   stage.take(EffectDispatched{intent, "job:7:1"});
   EXPECT_THAT(stage.refused(ApplyManifest{next}), HasSubstr("1 intent in flight"));
@@ -416,7 +418,7 @@ TEST_F(WorkflowInvariant, 14_RejectedApplyKeepsOldInstances) {
 
 TEST_F(WorkflowInvariant, 14_OldCodeWithoutAHandlerIsNamed) {
   charging("a");
-  const auto intent = stage.cell(order("a")).pending.begin()->first;
+  const auto intent = stage.cell(order("a")).pending_intents.begin()->first;
   stage.receipt(intent, {{"ok", true}});
   stage.settle();
   json manifest = orders_manifest();
@@ -425,8 +427,8 @@ TEST_F(WorkflowInvariant, 14_OldCodeWithoutAHandlerIsNamed) {
   json event = created("a");
   event["note"] = "new";
   const auto decision = stage.send(kCreated, event);
-  EXPECT_EQ(std::get<EventAccepted>(decision.facts.at(0).what).targets.at(0).skipped, "unfit");
-  EXPECT_THAT(stage.cell(order("a")).mail, IsEmpty());
+  EXPECT_EQ(std::get<EventAccepted>(decision.facts.at(0).content).targets.at(0).skip_reason, "unfit");
+  EXPECT_THAT(stage.cell(order("a")).inbox, IsEmpty());
 }
 
 TEST_F(WorkflowInvariant, 15_ShadowReportsAndChangesNothing) {
@@ -440,23 +442,23 @@ TEST_F(WorkflowInvariant, 15_ShadowReportsAndChangesNothing) {
   const auto report = simulate(stage.deployment, stage.catalog, settings, stage.engine);
   EXPECT_EQ(stage.deployment, before);
   ASSERT_EQ(report.effects.size(), 1U);
-  EXPECT_EQ(report.effects[0].cell, order("n"));
-  EXPECT_EQ(report.pending.size(), 1U);  // the intent of "a", which the simulation does not answer
-  EXPECT_TRUE(report.made_up.empty());
+  EXPECT_EQ(report.effects[0].instance, order("n"));
+  EXPECT_EQ(report.pending_effects.size(), 1U);  // the intent of "a", which the simulation does not answer
+  EXPECT_TRUE(report.placeholder_effects.empty());
   EXPECT_EQ(report.obstacles.size(), 1U);
-  EXPECT_EQ(report.refused.size(), 1U);
-  EXPECT_THAT(report.allowed.at("com.acme/order@1"), ElementsAre("payment/charge@1"));
-  ASSERT_EQ(report.changed.size(), 2U);
-  EXPECT_EQ(report.changed[0].cell, kLedger);
-  EXPECT_EQ(report.changed[1].cell, order("n"));
-  EXPECT_EQ(report.changed[1].before, "");
-  EXPECT_NE(report.changed[1].after, "");
+  EXPECT_EQ(report.refused_inputs.size(), 1U);
+  EXPECT_THAT(report.allowed_effects.at("com.acme/order@1"), ElementsAre("payment/charge@1"));
+  ASSERT_EQ(report.changed_instances.size(), 2U);
+  EXPECT_EQ(report.changed_instances[0].instance, kLedger);
+  EXPECT_EQ(report.changed_instances[1].instance, order("n"));
+  EXPECT_EQ(report.changed_instances[1].old_hash, "");
+  EXPECT_NE(report.changed_instances[1].new_hash, "");
   settings.receipts.clear();  // uses a placeholder made from the schema
   const auto placed = simulate(stage.deployment, stage.catalog, settings, stage.engine);
-  EXPECT_EQ(placed.pending.size(), 1U);
-  EXPECT_THAT(placed.made_up, ElementsAre("payment/charge@1"));
+  EXPECT_EQ(placed.pending_effects.size(), 1U);
+  EXPECT_THAT(placed.placeholder_effects, ElementsAre("payment/charge@1"));
   settings.placeholders = false;
-  EXPECT_EQ(simulate(stage.deployment, stage.catalog, settings, stage.engine).pending.size(), 2U);
+  EXPECT_EQ(simulate(stage.deployment, stage.catalog, settings, stage.engine).pending_effects.size(), 2U);
 }
 
 TEST_F(WorkflowInvariant, 16_IntentLinksStepJobAndReceipt) {
@@ -466,7 +468,7 @@ TEST_F(WorkflowInvariant, 16_IntentLinksStepJobAndReceipt) {
   std::vector<std::string> trail;
   for (const auto& fact : stage.journal) {
     const std::string text = uncbor(encode(fact).value()).dump();
-    if (text.find(intent) != std::string::npos) trail.emplace_back(kind_of(fact));
+    if (text.find(intent) != std::string::npos) trail.emplace_back(fact_kind(fact));
   }
   EXPECT_THAT(trail, ElementsAre("step", "published", "receipt"));
 }
@@ -504,37 +506,37 @@ TEST_F(WorkflowInvariant, UnroutedEventOfOldCodeIsJournaled) {
   const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
   const auto decision = answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid})}});
   ASSERT_THAT(stage.kinds(decision), ElementsAre("step", "event"));
-  EXPECT_EQ(std::get<EventAccepted>(decision.facts[1].what).source, "not routed: cents: is 1; at most 0");
-  EXPECT_EQ(stage.deployment.cell(kLedger), nullptr);
+  EXPECT_EQ(std::get<EventAccepted>(decision.facts[1].content).source, "not routed: cents: is 1; at most 0");
+  EXPECT_EQ(stage.deployment.find_instance(kLedger), nullptr);
 }
 
 TEST_F(WorkflowInvariant, InboxAndDeliveriesAreBounded) {
-  stage.rules.max_mail = 2;
+  stage.rules.max_inbox_events = 2;
   stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
   EXPECT_THAT(stage.refused(arrived(kCreated, created("a"))), HasSubstr("has 2 events waiting"));
   EXPECT_EQ(stage.refused(arrived(kCreated, created("b"))), "");
-  stage.rules.max_derived = 1;
+  stage.rules.max_step_deliveries = 1;
   const json paid{{"schema", "com.acme/Paid@1"}, {"value", {{"order_id", "a"}, {"cents", 1}}}};
   answered(order("a"), {{"state", paid_state()}, {"events", json::array({paid, paid})}});
   EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("more than 1 instance"));
-  EXPECT_EQ(stage.deployment.cell(kLedger), nullptr);
+  EXPECT_EQ(stage.deployment.find_instance(kLedger), nullptr);
 }
 
 TEST_F(WorkflowInvariant, PendingEffectsAreBounded) {
-  stage.rules.max_pending = 2;
+  stage.rules.max_pending_intents = 2;
   const json one = effect("payment/charge@1", {{"cents", 1}});
   for (int i = 0; i < 3; ++i) stage.send(kCreated, created("a"));
   for (int i = 0; i < 2; ++i) answered(order("a"), one);
-  EXPECT_EQ(stage.cell(order("a")).pending.size(), 2U);
+  EXPECT_EQ(stage.cell(order("a")).pending_intents.size(), 2U);
   EXPECT_THAT(stage.kinds(answered(order("a"), one)), ElementsAre("step_failed", "failed"));
   EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("would wait for 3 effects; at most 2"));
   stage.rules = {};
-  stage.rules.max_pending_bytes = 10;
+  stage.rules.max_pending_param_bytes = 10;
   stage.send(kCreated, created("b")), stage.send(kCreated, created("b"));
   EXPECT_THAT(stage.kinds(answered(order("b"), one)), ElementsAre("step"));
   answered(order("b"), one);
   EXPECT_THAT(stage.cell(order("b")).message, HasSubstr("at most 10"));
-  EXPECT_THAT(stage.cell(order("b")).pending, IsEmpty());
+  EXPECT_THAT(stage.cell(order("b")).pending_intents, IsEmpty());
 }
 
 TEST_F(WorkflowInvariant, EndlessSelfAnswerEndsItsInstance) {
@@ -545,7 +547,7 @@ TEST_F(WorkflowInvariant, EndlessSelfAnswerEndsItsInstance) {
   for (int i = 0; i < 2; ++i) {  // two event chains, each with its own depth
     for (int j = 0; j < 2; ++j) EXPECT_THAT(stage.kinds(answered(order("a"), again)), ElementsAre("step", "event"));
   }
-  EXPECT_EQ(stage.cell(order("a")).mail.front().depth, 2U);
+  EXPECT_EQ(stage.cell(order("a")).inbox.front().depth, 2U);
   EXPECT_EQ(decode_deployment(encode(stage.deployment).value()).value(), stage.deployment) << "a snapshot knows it";
   for (int j = 0; j < 2; ++j) answered(order("a"), again);
   const auto last = answered(order("a"), again);
@@ -554,13 +556,13 @@ TEST_F(WorkflowInvariant, EndlessSelfAnswerEndsItsInstance) {
 }
 
 TEST_F(WorkflowInvariant, EndlessBacklogEndsItsSender) {
-  stage.rules.max_derived_mail = 2;
+  stage.rules.max_derived_inbox_events = 2;
   stage.send(kCreated, created("a")), stage.send(kCreated, created("a"));
   const json itself{{"schema", kCreated}, {"value", created("a")}};
   answered(order("a"), {{"state", paid_state()}, {"events", json::array({itself})}});
   EXPECT_THAT(stage.cell(order("a")).message, HasSubstr("has 2 events waiting"));
   stage.rules = {};
-  stage.rules.max_ready = 1;
+  stage.rules.max_ready_instances = 1;
   stage.send(kCreated, created("b"));
   const json other{{"schema", kCreated}, {"value", created("c")}};
   answered(order("b"), {{"state", paid_state()}, {"events", json::array({other})}});

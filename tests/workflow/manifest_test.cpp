@@ -33,7 +33,7 @@ TEST(WorkflowManifestRead, ChoreographyIsReadCompletely) {
   const auto& manifest = *result.manifest;
   EXPECT_EQ(manifest.name, "com.acme/shop@1");
   const auto* order = manifest.workflow("com.acme/order@1");
-  EXPECT_TRUE(order->keyed());
+  EXPECT_TRUE(order->is_keyed());
   EXPECT_EQ(order->receipt_arm, "Receipt");
   EXPECT_EQ(order->rejected_arm, "Rejected");
   EXPECT_THAT(order->effects_emitted, ElementsAre("payment/charge@1"));

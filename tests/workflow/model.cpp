@@ -69,8 +69,9 @@ void Model::step(const InstanceId& id, const json& output, const std::vector<Eff
   cell.mail.pop_front();
   cell.state = output["state"];
   for (const auto& each : published)
-    cell.pending[each.pending.intent.hash] = {each.pending.intent.effect, each.workflow_hash, each.pending.intent.index,
-                                              each.pending.sequence, false};
+    cell.pending[each.pending_intent.intent.hash] = {each.pending_intent.intent.effect, each.workflow_hash,
+                                                     each.pending_intent.intent.index, each.pending_intent.sequence,
+                                                     false};
   std::erase(ring, id);
   if (!cell.mail.empty()) ring.push_back(id);
   for (const auto& each : output.value("events", json::array())) event(each["schema"], each["value"], now_ms);
@@ -111,32 +112,32 @@ std::vector<std::string> Model::waiting() const {
 
 std::string Model::compare(const DeploymentState& deployment) const {
   if (deployment.manifest != code) return "another manifest is in force";
-  if (deployment.refused != refused) return "refused receipts are counted otherwise";
-  if (deployment.settled != settled) return "other intents are remembered as settled";
-  if (deployment.cells.size() != cells.size()) return "other instances are there";
+  if (deployment.refused_receipts != refused) return "refused receipts are counted otherwise";
+  if (deployment.completed_intents != settled) return "other intents are remembered as settled";
+  if (deployment.instances.size() != cells.size()) return "other instances are there";
   std::vector<InstanceId> ready;
-  for (const auto& [ticket, id] : deployment.ready) ready.push_back(id);
+  for (const auto& [ticket, id] : deployment.ready_instances) ready.push_back(id);
   if (ready != ring) return "other instances are ready, or in another order";
   for (const auto& [id, cell] : cells) {
-    const InstanceState* found = deployment.cell(id);
-    if (found == nullptr) return shown(id) + " is not there";
+    const InstanceState* found = deployment.find_instance(id);
+    if (found == nullptr) return display_name(id) + " is not there";
     if (found->failed != cell.failed)
-      return shown(id) + (cell.failed ? " should have failed" : " should not have failed");
-    if (found->manifest != cell.code) return shown(id) + " runs other code";
+      return display_name(id) + (cell.failed ? " should have failed" : " should not have failed");
+    if (found->manifest != cell.code) return display_name(id) + " runs other code";
     if ((found->state ? uncbor(found->state->bytes) : json(nullptr)) != cell.state)
-      return shown(id) + " has another state";
-    if (found->mail.size() != cell.mail.size()) return shown(id) + " has other mail";
+      return display_name(id) + " has another state";
+    if (found->inbox.size() != cell.mail.size()) return display_name(id) + " has other mail";
     for (std::size_t i = 0; i < cell.mail.size(); ++i) {
-      json is = uncbor(found->mail[i].value), should = cell.mail[i].value;
+      json is = uncbor(found->inbox[i].value), should = cell.mail[i].value;
       if (is.contains("$value") && is["$value"].contains("reason")) should["$value"]["reason"] = is["$value"]["reason"];
-      if (is != should) return shown(id) + " has other mail: " + is.dump() + " instead of " + should.dump();
-      if (found->mail[i].sample.now_ms != cell.mail[i].now_ms) return shown(id) + " has mail of another time";
-      if (found->mail[i].sample.entropy.size() != 32) return shown(id) + " has mail without entropy";
+      if (is != should) return display_name(id) + " has other mail: " + is.dump() + " instead of " + should.dump();
+      if (found->inbox[i].sample.now_ms != cell.mail[i].now_ms) return display_name(id) + " has mail of another time";
+      if (found->inbox[i].sample.entropy.size() != 32) return display_name(id) + " has mail without entropy";
     }
-    if (found->pending.size() != cell.pending.size()) return shown(id) + " waits for other intents";
+    if (found->pending_intents.size() != cell.pending.size()) return display_name(id) + " waits for other intents";
     for (const auto& [intent, pending] : cell.pending)
-      if (!found->pending.contains(intent) || found->pending.at(intent).published != pending.published)
-        return shown(id) + " waits for other intents";
+      if (!found->pending_intents.contains(intent) || found->pending_intents.at(intent).published != pending.published)
+        return display_name(id) + " waits for other intents";
   }
   return "";
 }

@@ -130,7 +130,7 @@ class ModelRound {
  private:
   struct PendingRequest {  // a request that an engine is processing
     InstanceId cell;
-    MailId mail;
+    InboxEventId mail;
     json output;
     StepAnswer answer;
   };
@@ -140,7 +140,7 @@ class ModelRound {
   void answer();
   void launch();
   void receipt();
-  void receipt_of(const std::string& intent);
+  void deliver_receipt(const std::string& intent);
   void apply();
   void end();
   void snapshot();
@@ -148,7 +148,7 @@ class ModelRound {
   void rest();
   // Decides; with some probability the decision is lost. Returns nothing if the input was refused (why_) or the
   // decision was lost.
-  std::optional<WorkflowDecision> take(decltype(WorkflowInput::what));
+  std::optional<WorkflowDecision> take(decltype(WorkflowInput::content));
   void check(bool right, const std::string& what);
   int pick(int below) { return static_cast<int>(random_() % static_cast<unsigned>(below)); }
 

@@ -47,7 +47,7 @@ Machine random_machine(std::mt19937_64& random, const std::string& name, bool ke
 }
 
 // Returns the Lua code of a move; it must agree with Machine::output().
-std::string lua_of(const Move& move) {
+std::string to_lua(const Move& move) {
   using Does = Move::Does;
   if (move.does == Does::raises) return "error('boom')";
   std::string state = "nil", events, effects;
@@ -69,7 +69,7 @@ std::string lua_of(const Move& move) {
   return "return " + state + ", " + events + ", {" + effects + "}";
 }
 
-json arms_of(const Machine& machine) {
+json make_arms(const Machine& machine) {
   json arms = json::array({{{"title", "Receipt"}, {"$ref", "sys/EffectReceiptEnvelope@1"}}});
   for (const auto& [schema, tag] : machine.tags) arms.push_back({{"title", tag}, {"$ref", schema}});
   if (machine.rejected) arms.push_back({{"title", "Rejected"}, {"$ref", "sys/EffectReceiptRejected@1"}});
@@ -119,7 +119,7 @@ std::string Machine::lua() const {
   for (const auto& [when, both] : moves)
     for (std::size_t odd = 0; odd < both.size(); ++odd)
       text += "  if pc == " + std::to_string(when.first) + " and tag == " + quoted(when.second) +
-              " and odd == " + std::to_string(odd) + " then " + lua_of(both[odd]) + " end\n";
+              " and odd == " + std::to_string(odd) + " then " + to_lua(both[odd]) + " end\n";
   return text + "  return state\nend\n";
 }
 
@@ -167,7 +167,7 @@ json Machines::manifest() const {
     if (machine.context) workflow["context"] = "sys/WorkflowContext@1";
     if (machine.keyed) {
       const std::string event = "m/" + entrypoint_of(machine.name) + "Event@1";
-      manifest["schemas"][event] = arms_of(machine);
+      manifest["schemas"][event] = make_arms(machine);
       workflow["event"] = event, workflow["key_schema"] = {{"type", "integer"}};
       workflow["effects_emitted"] = {"m/do@1", "sys/timer@1"};
     }

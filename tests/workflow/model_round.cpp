@@ -12,10 +12,10 @@ StepEngine tables(const Model& model) {
   return [&model](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
     const auto value = [](const auto& bytes) { return bytes ? uncbor(*bytes) : json(nullptr); };
     const json key = value(request.event.key);
-    return answer_of(model.codes.at(manifest.hash)
-                         .at(spec.name)
-                         .output(value(request.state), uncbor(request.event.value), value(request.ctx),
-                                 key.is_null() ? 0 : key.get<int>()));
+    return parse_step_answer(model.codes.at(manifest.hash)
+                                 .at(spec.name)
+                                 .output(value(request.state), uncbor(request.event.value), value(request.ctx),
+                                         key.is_null() ? 0 : key.get<int>()));
   };
 }
 // The texts of errors are not compared, since each engine has its own.
@@ -48,7 +48,7 @@ void ModelRound::check(bool right, const std::string& what) {
   if (!right && wrong_.empty()) wrong_ = what;
 }
 
-std::optional<WorkflowDecision> ModelRound::take(decltype(WorkflowInput::what) what) {
+std::optional<WorkflowDecision> ModelRound::take(decltype(WorkflowInput::content) what) {
   ++stage_.now_ms;
   was_lost_ = false;
   why_.clear();
@@ -58,15 +58,15 @@ std::optional<WorkflowDecision> ModelRound::take(decltype(WorkflowInput::what) w
   if (pick(8) == 0) {  // the deciding coordinator crashed before the commit
     was_lost_ = true;
     ++seen["lost"];
-    for (const auto& effect : decision->publish) lost_.push_back(effect.pending.intent.hash);
+    for (const auto& effect : decision->effects_to_publish) lost_.push_back(effect.pending_intent.intent.hash);
     return std::nullopt;
   }
   const auto done = commit(stage_.deployment, *decision);
   check(done.has_value(), done ? "" : "a decision does not fit: " + done.error().message);
   if (!done) return std::nullopt;
   stage_.journal.insert(stage_.journal.end(), decision->facts.begin(), decision->facts.end());
-  for (const auto& effect : decision->publish)
-    check(committed_.insert(effect.pending.intent.hash).second, "an intent stands twice");
+  for (const auto& effect : decision->effects_to_publish)
+    check(committed_.insert(effect.pending_intent.intent.hash).second, "an intent stands twice");
   return std::move(*decision);
 }
 
@@ -96,16 +96,16 @@ void ModelRound::ask() {
         "another instance is next");
   if (next.empty() || !wrong_.empty()) return;
   const InstanceId& id = next[0];
-  const auto request = request_of(stage_.deployment, stage_.catalog, id);
+  const auto request = build_step_request(stage_.deployment, stage_.catalog, id);
   check(request.has_value(), "there is no request");
   if (!request) return;
   const auto& cell = stage_.cell(id);
   const auto* manifest = stage_.catalog.find(cell.manifest);
   // The model does not know the text of a fault's reason, so its mail takes the kernel's value.
   model_.cells.at(id).mail.front().value = uncbor(request->event.value);
-  asked_.push_back({id, cell.mail.front().id, model_.output(id),
+  asked_.push_back({id, cell.inbox.front().id, model_.output(id),
                     stage_.engine(*manifest->workflow(id.workflow), *manifest, *request)});
-  check(same(asked_.back().answer, answer_of(asked_.back().output)), "the code gives something else");
+  check(same(asked_.back().answer, parse_step_answer(asked_.back().output)), "the code gives something else");
 }
 
 void ModelRound::answer() {
@@ -114,17 +114,17 @@ void ModelRound::answer() {
   const PendingRequest asked = asked_[at];
   const bool again = pick(10) == 0;  // another coordinator was faster; the answer is repeated later
   if (!again) asked_.erase(asked_.begin() + static_cast<std::ptrdiff_t>(at));
-  const InstanceState* cell = stage_.deployment.cell(asked.cell);
-  const bool current = cell != nullptr && !cell->mail.empty() && cell->mail.front().id == asked.mail;
+  const InstanceState* cell = stage_.deployment.find_instance(asked.cell);
+  const bool current = cell != nullptr && !cell->inbox.empty() && cell->inbox.front().id == asked.mail;
   const auto taken = take(StepCompleted{asked.cell, asked.mail, asked.answer});
   if (was_lost_) return;
   check(taken.has_value() == current, "a step is taken or refused wrongly: " + why_);
   check(taken || code_ == Code::conflict, "a step of older mail is refused for another reason: " + why_);
   if (!taken || !current) return void(++seen["stale step"]);
   const bool breaks = Model::breaks(asked.cell, asked.output);
-  check(taken->publish.size() == (breaks ? 0 : asked.output.value("effects", json::array()).size()),
+  check(taken->effects_to_publish.size() == (breaks ? 0 : asked.output.value("effects", json::array()).size()),
         "other effects are published");
-  model_.step(asked.cell, asked.output, taken->publish, stage_.now_ms);
+  model_.step(asked.cell, asked.output, taken->effects_to_publish, stage_.now_ms);
   ++seen[breaks ? "step failed" : "step"];
 }
 
@@ -133,7 +133,7 @@ void ModelRound::launch() {
     for (const auto& intent : lost_) launched_.push_back(intent);
   lost_.clear();
   for (const auto& effect : next_effects_to_publish(stage_.deployment)) {
-    const std::string intent = effect.pending.intent.hash;
+    const std::string intent = effect.pending_intent.intent.hash;
     launched_.push_back(intent);
     const auto taken = take(EffectDispatched{intent, "job"});
     if (was_lost_) continue;  // will be published again under the same name
@@ -148,11 +148,11 @@ void ModelRound::launch() {
 
 void ModelRound::receipt() {
   if (launched_.empty()) return;
-  receipt_of(pick(20) == 0 ? std::string(64, 'f')
-                           : launched_[static_cast<std::size_t>(pick(static_cast<int>(launched_.size())))]);
+  deliver_receipt(pick(20) == 0 ? std::string(64, 'f')
+                                : launched_[static_cast<std::size_t>(pick(static_cast<int>(launched_.size())))]);
 }
 
-void ModelRound::receipt_of(const std::string& intent) {
+void ModelRound::deliver_receipt(const std::string& intent) {
   ReceiptArrived receipt;
   receipt.intent = intent;
   const int kind = pick(10);
@@ -160,7 +160,7 @@ void ModelRound::receipt_of(const std::string& intent) {
   const json payload = fault ? json{{"r", "x"}} : error ? json{{"detail", "exit_code"}} : json{{"r", pick(3)}};
   receipt.payload = payload.dump();
   if (error) receipt.status = ReceiptStatus::error;
-  if (forged) receipt.refused = "another key";
+  if (forged) receipt.refusal_reason = "another key";
   const auto waiting = model_.waiting();
   const bool pending = std::find(waiting.begin(), waiting.end(), intent) != waiting.end();
   const bool settled = model_.settled.contains(receipt.intent);
@@ -206,7 +206,7 @@ void ModelRound::snapshot() {
   const auto taken = take(TakeSnapshot{});
   if (!taken) return;
   check(!taken->blobs.empty() && model_.ring.empty(), "a snapshot without rest");
-  snapshot_ = std::get<SnapshotTaken>(taken->facts.at(0).what).hash;
+  snapshot_ = std::get<SnapshotTaken>(taken->facts.at(0).content).hash;
   blobs_.clear();
   for (const WorkflowBlob& each : taken->blobs) blobs_[each.hash] = each.bytes;
   ++seen["snapshot"];
@@ -217,7 +217,7 @@ void ModelRound::rest() {
   if (pick(4) == 0) return;
   for (int i = 0; i < 100 && wrong_.empty() && !model_.at_rest(); ++i) {
     if (model_.ring.empty())
-      launch(), receipt_of(model_.waiting().front());
+      launch(), deliver_receipt(model_.waiting().front());
     else
       ask(), answer();
   }
@@ -266,7 +266,7 @@ std::string ModelRound::run(int actions) {
   DeploymentState from;
   from.id = stage_.deployment.id;
   const auto verdict = verify_replay(from, stage_.catalog, stage_.journal, stage_.engine);
-  check(!verdict.differs && !verdict.problem && from == stage_.deployment, "verify-replay finds a difference");
+  check(!verdict.mismatch && !verdict.problem && from == stage_.deployment, "verify-replay finds a difference");
   return wrong_;
 }
 

@@ -23,9 +23,9 @@ TEST(WorkflowModel, KernelMatchesTheModel) {
   std::map<std::string, int> seen;
   std::size_t facts = 0;
   const Mutant none = no_mutant();
-  workflow::Engines engines(workflow::options(), 1);
+  workflow::EnginePool engines(workflow::options(), 1);
   for (std::uint64_t seed = first; seed < first + rounds; ++seed) {
-    ModelRound round(seed, none, engines.as_function());
+    ModelRound round(seed, none, engines.as_step_engine());
     const std::string wrong = round.run();
     ASSERT_EQ(wrong, "") << "MYCOJOBS_MODEL_SEED=" << seed << " MYCOJOBS_MODEL_ROUNDS=1";
     ASSERT_FALSE(engines.last_problem());

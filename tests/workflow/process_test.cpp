@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::map<std::string, std::string> status_of(pid_t pid) {
+std::map<std::string, std::string> read_status(pid_t pid) {
   std::map<std::string, std::string> out;
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
   for (std::string line; std::getline(status, line);) {
@@ -37,7 +37,7 @@ std::map<std::string, std::string> status_of(pid_t pid) {
 
 TEST(WorkflowProcess, HasNoCapabilities) {
   const auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
-  auto status = status_of(process->pid());
+  auto status = read_status(process->pid());
   EXPECT_EQ(status["Seccomp"], "2");
   EXPECT_EQ(status["NoNewPrivs"], "1");
   for (const char* set : {"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"})
@@ -48,7 +48,7 @@ TEST(WorkflowProcess, HasNoCapabilities) {
 TEST(WorkflowProcess, IsUserNobodyWithOneSocket) {
   if (::geteuid() != 0) GTEST_SKIP() << "root alone may look into that process";
   const auto process = EngineProcess::start(options().program, 50'000'000, 64U << 20, 10000).value();
-  auto status = status_of(process->pid());
+  auto status = read_status(process->pid());
   EXPECT_EQ(status["Uid"], "65534\t65534\t65534\t65534");
   EXPECT_EQ(status["Gid"], "65534\t65534\t65534\t65534");
   const std::string folder = "/proc/" + std::to_string(process->pid());
@@ -64,7 +64,7 @@ TEST(WorkflowProcess, IsUserNobodyWithOneSocket) {
 }
 
 // Returns the wait status of a child that may make only these calls and then runs `deed`.
-int end_of(void (*deed)()) {
+int run_in_child(void (*deed)()) {
   const pid_t child = ::fork();
   if (child == 0) {
     constexpr const char* kCalls[] = {"exit_group", "mmap", "munmap", "write"};
@@ -80,12 +80,12 @@ int end_of(void (*deed)()) {
 void* map(int how) { return ::mmap(nullptr, 4096, how, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }
 
 TEST(WorkflowFilter, KillsUnlistedCalls) {
-  EXPECT_EQ(end_of([] {}), 0);
-  EXPECT_EQ(end_of([] { (void)map(PROT_READ); }), 0);
-  EXPECT_EQ(end_of([] { (void)map(PROT_READ | PROT_EXEC); }), 128 + SIGSYS);
-  EXPECT_EQ(end_of([] { (void)::socket(AF_INET, SOCK_STREAM, 0); }), 128 + SIGSYS);
-  EXPECT_EQ(end_of([] { (void)!::open("/etc/passwd", O_RDONLY); }), 128 + SIGSYS);
-  EXPECT_EQ(end_of([] { (void)::kill(1, 0); }), 128 + SIGSYS);
+  EXPECT_EQ(run_in_child([] {}), 0);
+  EXPECT_EQ(run_in_child([] { (void)map(PROT_READ); }), 0);
+  EXPECT_EQ(run_in_child([] { (void)map(PROT_READ | PROT_EXEC); }), 128 + SIGSYS);
+  EXPECT_EQ(run_in_child([] { (void)::socket(AF_INET, SOCK_STREAM, 0); }), 128 + SIGSYS);
+  EXPECT_EQ(run_in_child([] { (void)!::open("/etc/passwd", O_RDONLY); }), 128 + SIGSYS);
+  EXPECT_EQ(run_in_child([] { (void)::kill(1, 0); }), 128 + SIGSYS);
 }
 
 TEST(WorkflowFilter, LandlockPreventsOpeningFiles) {
@@ -164,7 +164,7 @@ TEST(WorkflowProcess, KilledDuringAStepIsReplaced) {
       std::this_thread::sleep_for(std::chrono::milliseconds(15));
       std::ifstream children("/proc/self/task/" + std::to_string(::getpid()) + "/children");
       for (pid_t pid = 0; children >> pid;) {
-        if (status_of(pid)["Name"].starts_with("mycojobs-workfl")) ::kill(pid, SIGKILL);
+        if (read_status(pid)["Name"].starts_with("mycojobs-workfl")) ::kill(pid, SIGKILL);
       }
     }
   });

@@ -31,11 +31,12 @@ WorkflowHistory history_in(const fs::path& file) {
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   return read_history(text).value();
 }
-ReplayVerdict replayed(const WorkflowHistory& history, DeploymentState& deployment,
-                       const EngineOptions& with = options()) {
+StepReplayResult replayed(const WorkflowHistory& history, DeploymentState& deployment,
+                          const EngineOptions& with = options()) {
   deployment.id = history.deployment;
-  Engines engines(with, 1);
-  const auto verdict = verify_replay(deployment, catalog_of(history).value(), history.facts, engines.as_function());
+  EnginePool engines(with, 1);
+  const auto verdict =
+      verify_replay(deployment, build_catalog(history).value(), history.facts, engines.as_step_engine());
   EXPECT_FALSE(engines.last_problem());
   return verdict;
 }
@@ -49,8 +50,8 @@ TEST(WorkflowRecorded, HistoriesProduceTheSameBytes) {
       const auto verdict = replayed(history, deployment, engine);
       EXPECT_GT(verdict.steps, 2U) << file << engine.program;
       EXPECT_FALSE(verdict.problem) << file << engine.program << verdict.problem->text;
-      EXPECT_FALSE(verdict.differs) << file << engine.program << " at height " << verdict.differs->height;
-      EXPECT_EQ(deployment, deployment_of(history).value()) << file << engine.program;
+      EXPECT_FALSE(verdict.mismatch) << file << engine.program << " at height " << verdict.mismatch->height;
+      EXPECT_EQ(deployment, fold_history(history).value()) << file << engine.program;
     }
   }
 }
@@ -61,14 +62,14 @@ TEST(WorkflowRecorded, OtherOutputIsFoundAtItsHeight) {
     auto history = history_in(file);
     std::uint64_t height = 0;
     for (auto& fact : history.facts)
-      if (auto* step = std::get_if<StepTaken>(&fact.what); step != nullptr && height == 0) {
+      if (auto* step = std::get_if<StepTaken>(&fact.content); step != nullptr && height == 0) {
         step->output.back() = step->output.back() == '0' ? '1' : '0';
         height = fact.height;
       }
     DeploymentState deployment;
     const auto verdict = replayed(history, deployment);
-    ASSERT_TRUE(verdict.differs) << file;
-    EXPECT_EQ(verdict.differs->height, height) << file;
+    ASSERT_TRUE(verdict.mismatch) << file;
+    EXPECT_EQ(verdict.mismatch->height, height) << file;
   }
 }
 

@@ -10,25 +10,25 @@
 namespace mycojobs::workflow_tests {
 namespace {
 
-std::string problems_of(const json& file) {
+std::string find_problems(const json& file) {
   const auto read = read_scenarios(file);
   EXPECT_EQ(read.file.has_value(), read.problems.empty());
   return join(read.problems);
 }
-json file_of(const json& steps) {
+json make_scenario_file(const json& steps) {
   return {{"manifest", "shop.json"}, {"scenarios", json::array({{{"name", "it"}, {"steps", steps}}})}};
 }
-std::string problem_of(const json& step) { return problems_of(file_of(json::array({step}))); }
+std::string problem_of(const json& step) { return find_problems(make_scenario_file(json::array({step}))); }
 
 TEST(ScenarioFile, ErrorsAreReportedTogetherWithTheirPath) {
-  EXPECT_EQ(problems_of(1), "is the number 1, not a map");
-  const std::string output = problems_of({{"manifst", "x"}, {"scenarios", json::array()}});
+  EXPECT_EQ(find_problems(1), "is the number 1, not a map");
+  const std::string output = find_problems({{"manifst", "x"}, {"scenarios", json::array()}});
   EXPECT_NE(output.find("manifst: is an unknown field; did you mean \"manifest\"?"), std::string::npos) << output;
   EXPECT_NE(output.find("manifest is missing"), std::string::npos) << output;
   const json twice{{"name", "a"}, {"steps", json::array({{{"wait", "1s"}}})}};
-  EXPECT_EQ(problems_of({{"manifest", "x"}, {"scenarios", {twice, twice}}}),
+  EXPECT_EQ(find_problems({{"manifest", "x"}, {"scenarios", {twice, twice}}}),
             "scenarios[1]: the scenario \"a\" is listed twice");
-  EXPECT_EQ(problems_of({{"manifest", "x"}, {"scenarios", json::array()}}), "it has no scenario");
+  EXPECT_EQ(find_problems({{"manifest", "x"}, {"scenarios", json::array()}}), "it has no scenario");
 }
 
 TEST(ScenarioFile, IncompleteOrAmbiguousStepIsRejected) {
@@ -49,7 +49,7 @@ TEST(ScenarioFile, IncompleteOrAmbiguousStepIsRejected) {
 
 TEST(ScenarioValues, WildcardsMatchAnyAndMoreValues) {
   const auto differ = [](const char* expected, const char* got) {
-    return differs(json::parse(expected), json::parse(got)).value_or("same");
+    return find_difference(json::parse(expected), json::parse(got)).value_or("same");
   };
   EXPECT_EQ(differ(R"({"a": 1})", R"({"a": 1.0})"), "same");
   EXPECT_EQ(differ(R"({"a": "$any"})", R"({"a": [1]})"), "same");
@@ -60,8 +60,8 @@ TEST(ScenarioValues, WildcardsMatchAnyAndMoreValues) {
   EXPECT_EQ(differ(R"({"a": {"b": [1, {"c": 2}]}})", R"({"a": {"b": [1, {"c": 3}]}})"), "a.b.[1].c");
   EXPECT_EQ(differ(R"([1, 2])", R"([1])"), "[1]");
   EXPECT_EQ(differ("1", "\"1\""), "");
-  EXPECT_EQ(fill_defaults(json::parse(R"({"a": "$any", "$more": true, "l": [{"$more": true}]})"),
-                          json::parse(R"({"a": 5, "b": 6, "l": [{"x": 1}]})")),
+  EXPECT_EQ(fill_wildcards(json::parse(R"({"a": "$any", "$more": true, "l": [{"$more": true}]})"),
+                           json::parse(R"({"a": 5, "b": 6, "l": [{"x": 1}]})")),
             json::parse(R"({"a": 5, "b": 6, "l": [{"x": 1}]})"));
 }
 
@@ -74,7 +74,7 @@ class ScenarioPlay : public ::testing::Test {
     order["effects_emitted"] = {"payment/charge@1", "sys/timer@1", "sys/approval@1"};
     functions_ = orders_engine();
   }
-  ScenarioResult played(const json& steps, const json& answers = json::object()) {
+  ScenarioResult run_steps(const json& steps, const json& answers = json::object()) {
     auto read = read_manifest(manifest_, {{"shop.lua", "return {}"}});
     EXPECT_TRUE(read.problems.empty()) << join(read.problems);
     ManifestCatalog catalog;
@@ -85,17 +85,17 @@ class ScenarioPlay : public ::testing::Test {
       catalog.add(other.manifest);
       deployment.files["later.json"] = other.manifest->hash;
     }
-    json file = file_of(steps);
+    json file = make_scenario_file(steps);
     file["answers"] = answers;
     const auto scenarios = read_scenarios(file);
     EXPECT_TRUE(scenarios.file) << join(scenarios.problems);
-    return run_scenario(*scenarios.file, scenarios.file->scenarios[0], deployment, engine_of(functions_));
+    return run_scenario(*scenarios.file, scenarios.file->scenarios[0], deployment, make_engine(functions_));
   }
   // Returns the first mismatch as "path: message".
   std::string wrong(const json& steps, const json& answers = json::object()) {
-    const auto made = played(steps, answers);
+    const auto made = run_steps(steps, answers);
     if (made.mismatches.empty()) return "";
-    return made.mismatches[0].path + ": " + made.mismatches[0].what;
+    return made.mismatches[0].path + ": " + made.mismatches[0].message;
   }
   static json created(const std::string& id = "a", int cents = 500) {
     return {{"com.acme/OrderCreated", {{"order_id", id}, {"cents", cents}}}};
@@ -117,9 +117,9 @@ TEST_F(ScenarioPlay, EventsAreCompared) {
   const json begin{{"send", created()},
                    {"expect", {{"effects", json::array({{{"payment/charge", {{"cents", 500}}}, {"ref", "pay"}}})}}}};
   EXPECT_EQ(wrong({begin, paid}), "");
-  const auto made = played({begin, paid});
+  const auto made = run_steps({begin, paid});
   EXPECT_EQ(made.steps, 3U);
-  EXPECT_EQ(made.deployment.height, made.history.back().height);
+  EXPECT_EQ(made.deployment.height, made.facts.back().height);
   // Each of these expectations can fail.
   const auto broken = [&](const char* pointer, const json& value) {
     json step = paid;
@@ -287,7 +287,7 @@ TEST_F(ScenarioPlay, EndlessScenarioIsStopped) {
 
 TEST_F(ScenarioPlay, SameScenarioHasTheSameHistory) {
   const json steps{{{"send", created()}}, {{"receipt", "payment/charge"}, {"error", "declined"}}};
-  EXPECT_EQ(played(steps).history, played(steps).history);
+  EXPECT_EQ(run_steps(steps).facts, run_steps(steps).facts);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ Made made(const json& schemas) {
   plans::Problems problems;
   for (const auto& [name, schema] : schemas.items()) out.set.add(name, {schema, name, problems});
   out.set.link(problems);
-  out.problems = join(problems.take_problems());
+  out.problems = join(problems.release_problems());
   return out;
 }
 std::string problems_of(const char* schema) { return made({{"a/T@1", json::parse(schema)}}).problems; }
@@ -142,16 +142,16 @@ TEST(WorkflowSchema, EventIsAcceptedPlainOrAsAnArm) {
   const auto out =
       made({{"a/E@1", {{"oneOf", json::array({{{"title", "X"}, {"$ref", "a/X@1"}}, {{"$ref", "sys/Any@1"}}})}}},
             {"a/X@1", json::object()}});
-  EXPECT_EQ(out.set.arm_of("a/E@1", "a/E@1"), "");
-  EXPECT_EQ(out.set.arm_of("a/E@1", "a/X@1"), "X");
-  EXPECT_EQ(out.set.arm_of("a/E@1", "sys/Any@1"), "sys/Any@1");
-  EXPECT_EQ(out.set.arm_of("a/E@1", "a/None@1"), std::nullopt);
-  EXPECT_EQ(out.set.arm_of("a/X@1", "a/E@1"), std::nullopt);
+  EXPECT_EQ(out.set.find_arm("a/E@1", "a/E@1"), "");
+  EXPECT_EQ(out.set.find_arm("a/E@1", "a/X@1"), "X");
+  EXPECT_EQ(out.set.find_arm("a/E@1", "sys/Any@1"), "sys/Any@1");
+  EXPECT_EQ(out.set.find_arm("a/E@1", "a/None@1"), std::nullopt);
+  EXPECT_EQ(out.set.find_arm("a/X@1", "a/E@1"), std::nullopt);
   EXPECT_TRUE(out.set.has_path("a/E@1", "$value.x"));
   EXPECT_FALSE(out.set.has_path("a/E@1", "x"));
-  EXPECT_EQ(*at_path(json::parse(R"({"a": {"b": 1}})"), "a.b"), 1);
-  EXPECT_EQ(at_path(json::parse(R"({"a": {"b": 1}})"), "a.c"), nullptr);
-  EXPECT_EQ(at_path(json(1), "a"), nullptr);
+  EXPECT_EQ(*find_at_path(json::parse(R"({"a": {"b": 1}})"), "a.b"), 1);
+  EXPECT_EQ(find_at_path(json::parse(R"({"a": {"b": 1}})"), "a.c"), nullptr);
+  EXPECT_EQ(find_at_path(json(1), "a"), nullptr);
 }
 
 TEST(WorkflowSchema, PlaceholderIsValid) {

@@ -17,18 +17,18 @@ class WorkflowSnapshot : public testing::Test {
   void SetUp() override {
     deployment_.id = "1/m@1";
     deployment_.manifest = std::string(64, 'a');
-    deployment_.height = 70, deployment_.next_ticket = 9, deployment_.refused = 2;
+    deployment_.height = 70, deployment_.next_ticket = 9, deployment_.refused_receipts = 2;
     for (int i = 0; i < 50; ++i) {
       InstanceState cell;
       cell.id = {"m/w@1", cbor(i)};
       cell.manifest = deployment_.manifest;
       const std::string bytes = cbor(std::string(100, static_cast<char>('a' + i % 26)));
       cell.state = StateRef{sha256_hex(bytes), bytes.size(), bytes};
-      cell.settled.push_back("intent " + std::to_string(i));
-      deployment_.settled[cell.settled.back()] = cell.id;
-      deployment_.cells.emplace(cell.id, std::move(cell));
+      cell.completed_intents.push_back("intent " + std::to_string(i));
+      deployment_.completed_intents[cell.completed_intents.back()] = cell.id;
+      deployment_.instances.emplace(cell.id, std::move(cell));
     }
-    taken_ = snapshot_of(deployment_, 2'000).value();
+    taken_ = build_snapshot(deployment_, 2'000).value();
     put(taken_.root);
     for (const WorkflowBlob& page : taken_.pages) put(page);
   }
@@ -60,15 +60,15 @@ TEST_F(WorkflowSnapshot, RoundTripsThroughItsPages) {
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->deployment, deployment_);
   EXPECT_EQ(again->pages.size(), taken_.pages.size());
-  EXPECT_EQ(snapshot_of(again->deployment, 2'000)->root, taken_.root) << "the same world, the same bytes";
-  const DeploymentSnapshot one = snapshot_of(deployment_).value();
+  EXPECT_EQ(build_snapshot(again->deployment, 2'000)->root, taken_.root) << "the same world, the same bytes";
+  const DeploymentSnapshot one = build_snapshot(deployment_).value();
   EXPECT_EQ(one.pages.size(), 1U);
   put(one.root), put(one.pages[0]);
   EXPECT_EQ(read(one.root.hash)->deployment, deployment_) << "however large pages are";
   DeploymentState empty;
   empty.id = deployment_.id, empty.height = 3;
-  put(snapshot_of(empty)->root);
-  EXPECT_EQ(read(snapshot_of(empty)->root.hash)->deployment, empty);
+  put(build_snapshot(empty)->root);
+  EXPECT_EQ(read(build_snapshot(empty)->root.hash)->deployment, empty);
 }
 
 TEST_F(WorkflowSnapshot, MissingOrForeignPageIsNamed) {
@@ -91,16 +91,17 @@ TEST_F(WorkflowSnapshot, PagesAreUniqueAndInOrder) {
   EXPECT_THAT(refused([](json& root) { root["version"] = 1; }), HasSubstr("version 1"));
   DeploymentState other = deployment_;
   other.id = "2/m@1";
-  const DeploymentSnapshot theirs = snapshot_of(other, 2'000).value();
+  const DeploymentSnapshot theirs = build_snapshot(other, 2'000).value();
   for (const WorkflowBlob& page : theirs.pages) put(page);
   EXPECT_THAT(refused([&](json& root) { root["pages"][0] = theirs.pages[0].hash; }), HasSubstr("is not a page of it"));
 }
 
 // The lookup of a receipt's instance would find only one of the instances. Found by ./dev fuzz workflow_snapshot.
 TEST_F(WorkflowSnapshot, IntentBelongsToOneInstance) {
-  std::next(deployment_.cells.begin())->second.settled = deployment_.cells.begin()->second.settled;
+  std::next(deployment_.instances.begin())->second.completed_intents =
+      deployment_.instances.begin()->second.completed_intents;
   for (const std::size_t page_bytes : {1, 2'000}) {  // in separate pages, and in one page
-    const DeploymentSnapshot twice = snapshot_of(deployment_, page_bytes).value();
+    const DeploymentSnapshot twice = build_snapshot(deployment_, page_bytes).value();
     put(twice.root);
     for (const WorkflowBlob& page : twice.pages) put(page);
     EXPECT_THAT(read(twice.root.hash).error().message, HasSubstr("intent"));
@@ -108,8 +109,8 @@ TEST_F(WorkflowSnapshot, IntentBelongsToOneInstance) {
 }
 
 TEST_F(WorkflowSnapshot, NeedsAnIdleDeployment) {
-  deployment_.ready[1] = deployment_.cells.begin()->first;
-  EXPECT_EQ(snapshot_of(deployment_).error().code, Code::conflict);
+  deployment_.ready_instances[1] = deployment_.instances.begin()->first;
+  EXPECT_EQ(build_snapshot(deployment_).error().code, Code::conflict);
 }
 
 }  // namespace

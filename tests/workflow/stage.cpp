@@ -10,7 +10,7 @@ namespace mycojobs::workflow_tests {
 std::string cbor(const json& value) { return encode_cbor(value).value(); }
 json uncbor(std::string_view bytes) { return decode_cbor(bytes).value(); }
 
-StepAnswer answer_of(const json& output) {
+StepAnswer parse_step_answer(const json& output) {
   if (output.contains("error"))
     return StepError{output["error"]["kind"], output["error"]["message"], output["error"].value("line", 0U)};
   StepOutput made;
@@ -20,15 +20,15 @@ StepAnswer answer_of(const json& output) {
   for (const auto& effect : output.value("effects", json::array()))
     made.effects.push_back(
         {effect.at("kind"), cbor(effect.at("params")), made.effects.size(), effect.value("ref", std::string())});
-  if (output.contains("ann")) made.ann = cbor(output.at("ann"));
+  if (output.contains("ann")) made.annotations = cbor(output.at("ann"));
   return made;
 }
-StepEngine engine_of(std::map<std::string, StepFunction> functions) {
+StepEngine make_engine(std::map<std::string, StepFunction> functions) {
   return [functions = std::move(functions)](const WorkflowSpec& spec, const WorkflowManifest&,
                                             const StepRequest& request) {
-    return answer_of(functions.at(spec.entrypoint)(request.state ? uncbor(*request.state) : json(nullptr),
-                                                   uncbor(request.event.value),
-                                                   request.ctx ? uncbor(*request.ctx) : json(nullptr)));
+    return parse_step_answer(functions.at(spec.entrypoint)(request.state ? uncbor(*request.state) : json(nullptr),
+                                                           uncbor(request.event.value),
+                                                           request.ctx ? uncbor(*request.ctx) : json(nullptr)));
   };
 }
 
@@ -97,7 +97,7 @@ EventArrived arrived(const std::string& schema, const json& value) {
   return {schema, value.dump(), ValueForm::from_json, "actor:7"};
 }
 
-Stage::Stage(std::map<std::string, StepFunction> functions) : engine(engine_of(std::move(functions))) {
+Stage::Stage(std::map<std::string, StepFunction> functions) : engine(make_engine(std::move(functions))) {
   deployment.id = "7/com.acme/shop";
 }
 
@@ -110,11 +110,11 @@ std::string Stage::add(const json& manifest, const std::string& code) {
 }
 void Stage::apply(const std::string& hash) { take(ApplyManifest{hash}); }
 
-Result<WorkflowDecision> Stage::decided(decltype(WorkflowInput::what) what) const {
+Result<WorkflowDecision> Stage::decided(decltype(WorkflowInput::content) what) const {
   return decide(deployment, catalog, {{now_ms, std::string(32, static_cast<char>(now_ms % 251))}, std::move(what)},
                 rules);
 }
-WorkflowDecision Stage::take(decltype(WorkflowInput::what) what) {
+WorkflowDecision Stage::take(decltype(WorkflowInput::content) what) {
   ++now_ms;
   auto decision = decided(std::move(what));
   EXPECT_TRUE(decision) << decision.error().message;
@@ -124,17 +124,17 @@ WorkflowDecision Stage::take(decltype(WorkflowInput::what) what) {
   journal.insert(journal.end(), decision->facts.begin(), decision->facts.end());
   return std::move(*decision);
 }
-std::string Stage::refused(decltype(WorkflowInput::what) what) const {
+std::string Stage::refused(decltype(WorkflowInput::content) what) const {
   const auto decision = decided(std::move(what));
   return decision ? "" : decision.error().message;
 }
 WorkflowDecision Stage::step(const InstanceId& id) {
-  const auto request = request_of(deployment, catalog, id);
+  const auto request = build_step_request(deployment, catalog, id);
   EXPECT_TRUE(request) << request.error().message;
   if (!request) return {};
   const auto* manifest = catalog.find(cell(id).manifest);
   return take(
-      StepCompleted{id, cell(id).mail.front().id, engine(*manifest->workflow(id.workflow), *manifest, *request)});
+      StepCompleted{id, cell(id).inbox.front().id, engine(*manifest->workflow(id.workflow), *manifest, *request)});
 }
 void Stage::settle() {
   for (auto next = next_instances(deployment, 1); !next.empty(); next = next_instances(deployment, 1))
@@ -146,12 +146,12 @@ WorkflowDecision Stage::receipt(const std::string& intent, const json& payload, 
   return take(std::move(arrived));
 }
 json Stage::state(const InstanceId& id) const {
-  const InstanceState* found = deployment.cell(id);
-  return found == nullptr || !found->state ? json(nullptr) : uncbor(bytes_of(*found->state).value());
+  const InstanceState* found = deployment.find_instance(id);
+  return found == nullptr || !found->state ? json(nullptr) : uncbor(get_state_bytes(*found->state).value());
 }
 std::vector<std::string> Stage::kinds(const WorkflowDecision& decision) const {
   std::vector<std::string> kinds;
-  for (const auto& fact : decision.facts) kinds.emplace_back(kind_of(fact));
+  for (const auto& fact : decision.facts) kinds.emplace_back(fact_kind(fact));
   return kinds;
 }
 

@@ -20,9 +20,9 @@ json uncbor(std::string_view);
 // The output of a step: {"state": ..., "events": [{"schema", "value"}], "effects": [{"kind", "params", "ref"?}],
 // "ann"?}, or {"error": {"kind", "message", "line"?}}.
 using StepFunction = std::function<json(const json& state, const json& event, const json& ctx)>;
-StepAnswer answer_of(const json& output);
+StepAnswer parse_step_answer(const json& output);
 // Selects the function by the name of the entrypoint.
-StepEngine engine_of(std::map<std::string, StepFunction>);
+StepEngine make_engine(std::map<std::string, StepFunction>);
 
 // A manifest with orders (keyed by order_id, one effect payment/charge@1) whose events go to a ledger without keys.
 // with_rejected: orders accept sys/EffectReceiptRejected@1.
@@ -42,17 +42,18 @@ class Stage {
 
   std::string add(const json& manifest, const std::string& code = "return {}");  // returns the hash
   void apply(const std::string& hash);
-  Result<WorkflowDecision> decided(decltype(WorkflowInput::what) what) const;
+  Result<WorkflowDecision> decided(decltype(WorkflowInput::content) what) const;
   // Decides and commits. Records a test failure if the input is refused.
-  WorkflowDecision take(decltype(WorkflowInput::what) what);
-  std::string refused(decltype(WorkflowInput::what) what) const;  // returns the error, or "" if the input is accepted
+  WorkflowDecision take(decltype(WorkflowInput::content) what);
+  std::string refused(
+      decltype(WorkflowInput::content) what) const;  // returns the error, or "" if the input is accepted
   WorkflowDecision send(const std::string& schema, const json& value) { return take(arrived(schema, value)); }
   WorkflowDecision step(const InstanceId&);
   void settle();  // takes steps until none is possible
   WorkflowDecision receipt(const std::string& intent, const json& payload, ReceiptStatus = ReceiptStatus::ok);
   json state(const InstanceId&) const;
   std::vector<std::string> kinds(const WorkflowDecision&) const;
-  const InstanceState& cell(const InstanceId& id) const { return deployment.cells.at(id); }
+  const InstanceState& cell(const InstanceId& id) const { return deployment.instances.at(id); }
 
   ManifestCatalog catalog;
   DeploymentState deployment;

@@ -51,7 +51,7 @@ TEST(WorkflowValues, IntegerOutsideLuasRangeIsRejected) {
 }
 
 TEST(WorkflowValues, EmptyTablesAreMapsUnlessTheyAreArrays) {
-  EXPECT_EQ(state_of("return {a = {}, b = array {}, c = array(), d = {1}}"), R"({"a":{},"b":[],"c":[],"d":[1]})");
+  EXPECT_EQ(make_state("return {a = {}, b = array {}, c = array(), d = {1}}"), R"({"a":{},"b":[],"c":[],"d":[1]})");
 }
 
 TEST(WorkflowValues, EmptiedArrayStaysAnArray) {
@@ -69,7 +69,7 @@ TEST(WorkflowValues, NullIsNotNil) {
 
 TEST(WorkflowValues, BytesHaveTheirOwnType) {
   EXPECT_EQ(
-      state_of(
+      make_state(
           "local b = bytes('\\xff\\0') return {#b, b == bytes('\\xff\\0'), b == bytes('x'), b:string() == '\\xff\\0'}"),
       "[2,true,false,true]");
 }
@@ -130,7 +130,7 @@ TEST(WorkflowValues, UnsupportedValueIsRejectedWithItsPath) {
       {"return {}, 'x'", "value: events: is no array"},
   };
   for (const Wrong& row : rows) {
-    const std::string output = state_of(row.body);
+    const std::string output = make_state(row.body);
     if (row.answer != nullptr) {
       EXPECT_EQ(output, row.answer) << row.body;
     } else {
@@ -140,7 +140,7 @@ TEST(WorkflowValues, UnsupportedValueIsRejectedWithItsPath) {
 }
 
 TEST(WorkflowValues, MetatablesCannotForgeState) {
-  EXPECT_EQ(state_of("return setmetatable({a = 1}, {__index = {b = 2}, __pairs = error, __len = error})"),
+  EXPECT_EQ(make_state("return setmetatable({a = 1}, {__index = {b = 2}, __pairs = error, __len = error})"),
             R"({"a":1})");
 }
 

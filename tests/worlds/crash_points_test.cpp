@@ -18,7 +18,7 @@ struct WorldScenario {
 };
 void PrintTo(const WorldScenario& scenario, std::ostream* out) { *out << scenario.name; }
 
-constexpr DeploymentLimits kSmall{.snapshot_every = 4, .mail = 2, .steps = 2};
+constexpr DeploymentLimits kSmall{.snapshot_every = 4, .max_inbox_entries = 2, .max_steps = 2};
 
 const WorldScenario kScenarios[] = {
     {"Ingress", [](WorldStage& stage) { stage.place(1, "keep"), stage.place(2, "keep"); }, {}, "world_commit"},
@@ -66,7 +66,7 @@ const WorldScenario kScenarios[] = {
          stage.step();
        }
      },
-     {.snapshot_every = 1'000'000, .bytes = 100U << 10, .collected = 200U << 10},
+     {.snapshot_every = 1'000'000, .max_commit_bytes = 100U << 10, .min_collection_bytes = 200U << 10},
      "world_collect"},
 };
 

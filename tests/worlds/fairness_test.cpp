@@ -54,7 +54,7 @@ class DeploymentFairness : public testing::Test {
   void post(const std::string& deployment, int id = 1) {
     const InstanceId cell{deployment, encode_cbor(id).value()};
     PostRules rules;
-    rules.targets = {{store_name(cell), shown(cell)}};
+    rules.targets = {{store_name(cell), display_name(cell)}};
     const Fields fields{{"schema", deployment}, {"value", json{{"id", id}}.dump()}, {"source", "actor:1"}};
     ASSERT_TRUE(stage_.deployments->post(WorldStage::kContext, deployment, "event", fields, rules));
   }
@@ -74,7 +74,7 @@ class DeploymentFairness : public testing::Test {
         WorldStage::kContext, limits);
     ASSERT_TRUE(rounds_->recover());
     for (int i = 0; i < 100; ++i) {
-      const auto next = rounds_->round();
+      const auto next = rounds_->run_round();
       ASSERT_TRUE(next) << next.error().message;
       if (*next > 0) return;
     }
@@ -87,12 +87,12 @@ class DeploymentFairness : public testing::Test {
     limits.step_wait_ms = 60'000;
     return limits;
   }
-  void round() { ASSERT_TRUE(rounds_->round()); }
+  void round() { ASSERT_TRUE(rounds_->run_round()); }
   std::vector<std::string> steps() {
     const std::lock_guard lock(mutex_);
     return steps_;
   }
-  std::size_t steps_of(const std::string& deployment) {
+  std::size_t count_steps(const std::string& deployment) {
     const auto all = steps();
     return static_cast<std::size_t>(std::count(all.begin(), all.end(), deployment));
   }
@@ -122,7 +122,7 @@ TEST_F(DeploymentFairness, OwnersAreServedInTurn) {
   for (int i = 0; i < 30; ++i)
     for (int id = 1; id <= 5; ++id) post(many(i), id);
   post(kLast);
-  for (int i = 0; i < 1000 && steps_of(kLast) == 0; ++i) round();
+  for (int i = 0; i < 1000 && count_steps(kLast) == 0; ++i) round();
   EXPECT_LE(steps().size(), 10U) << "a commit of one deployment was before it, not of all 30";
   for (int i = 0; i < 1000 && steps().size() < 151; ++i) round();
   EXPECT_EQ(steps().size(), 151U) << "all come to their turn";
@@ -137,7 +137,7 @@ TEST_F(DeploymentFairness, RoundSpendsABoundedTimeOnAnOwner) {
   for (int i = 0; i < 30; ++i) post(many(i));
   post(kLast);
   round();
-  EXPECT_EQ(steps_of(kLast), 1U);
+  EXPECT_EQ(count_steps(kLast), 1U);
   EXPECT_EQ(steps().size(), 4U) << "three deployments of the other owner, 20 ms each";
   for (int i = 0; i < 1000 && steps().size() < 31; ++i) round();
   EXPECT_EQ(steps().size(), 31U);
@@ -216,7 +216,9 @@ TEST_F(DeploymentFairness, CommitPublishesEffectsForABoundedTime) {
     if (call.name == "submit") stage_.clock.advance(10);
     return Fault::none;
   });
-  const auto jobs = [this] { return stage_.server.plain(WorldStage::kContext, {"LLEN", "queue:python"}).number(); };
+  const auto jobs = [this] {
+    return stage_.server.run_command(WorldStage::kContext, {"LLEN", "queue:python"}).number();
+  };
   for (int i = 0; i < 10 && jobs() == 0; ++i) round();
   EXPECT_EQ(jobs(), 2) << "16 ms";
   for (int i = 0; i < 100 && jobs() < 20; ++i) round();

@@ -35,15 +35,15 @@ class Inbox : public testing::Test {
     }));
   }
   // Takes the next event and commits it.
-  std::string take(DeploymentInbox& inbox, const std::function<bool(const std::string&)>& waits = nullptr) {
-    const auto mail = inbox.take(waits);
+  std::string pop(DeploymentInbox& inbox, const std::function<bool(const std::string&)>& waits = nullptr) {
+    const auto mail = inbox.pop(waits);
     if (!mail) return "";
-    stage_.server.plain(1, {"XDEL", "mj:world-in:acme/shop@1", mail->id});
+    stage_.server.run_command(1, {"XDEL", "mj:world-in:acme/shop@1", mail->id});
     return std::string(field_of(mail->fields, "value"));
   }
-  std::vector<std::string> take_all(DeploymentInbox& inbox) {
+  std::vector<std::string> consume_all(DeploymentInbox& inbox) {
     std::vector<std::string> all;
-    for (std::string each = take(inbox); !each.empty(); each = take(inbox)) all.push_back(each);
+    for (std::string each = pop(inbox); !each.empty(); each = pop(inbox)) all.push_back(each);
     return all;
   }
   WorldStage stage_;
@@ -56,7 +56,7 @@ TEST_F(Inbox, BusyInstanceDelaysNoOther) {
   post("b2", {"b"});
   DeploymentInbox inbox;
   read(inbox);
-  EXPECT_THAT(take_all(inbox), ElementsAre("a1", "b1", "c1", "a2", "b2", "a3", "a4"));
+  EXPECT_THAT(consume_all(inbox), ElementsAre("a1", "b1", "c1", "a2", "b2", "a3", "a4"));
   EXPECT_TRUE(inbox.empty());
 }
 
@@ -64,19 +64,19 @@ TEST_F(Inbox, EntriesStayInTheStoreUntilACommit) {
   post("a1", {"a"});
   DeploymentInbox inbox;
   read(inbox);
-  EXPECT_TRUE(inbox.take());
-  EXPECT_EQ(stage_.deployments->mail(1, WorldStage::kShop, 100)->size(), 1U);
+  EXPECT_TRUE(inbox.pop());
+  EXPECT_EQ(stage_.deployments->read_inbox(1, WorldStage::kShop, 100)->size(), 1U);
 }
 
 TEST_F(Inbox, RecreatedInboxIsRead) {
   post("a1", {"a"});
   DeploymentInbox inbox;
   read(inbox);
-  EXPECT_EQ(take(inbox), "a1");
-  stage_.server.plain(1, {"DEL", "mj:world-in:acme/shop@1"});
-  stage_.server.plain(1, {"XADD", "mj:world-in:acme/shop@1", "1-1", "kind", "event", "value", "a2", "to", "a"});
+  EXPECT_EQ(pop(inbox), "a1");
+  stage_.server.run_command(1, {"DEL", "mj:world-in:acme/shop@1"});
+  stage_.server.run_command(1, {"XADD", "mj:world-in:acme/shop@1", "1-1", "kind", "event", "value", "a2", "to", "a"});
   read(inbox);
-  EXPECT_EQ(take(inbox), "a2");
+  EXPECT_EQ(pop(inbox), "a2");
 }
 
 TEST_F(Inbox, SharedEntryIsNextWhenItIsNextForEach) {
@@ -86,7 +86,7 @@ TEST_F(Inbox, SharedEntryIsNextWhenItIsNextForEach) {
   post("b1", {"b"});
   DeploymentInbox inbox;
   read(inbox);
-  EXPECT_THAT(take_all(inbox), ElementsAre("a1", "a2", "ab", "b1"));
+  EXPECT_THAT(consume_all(inbox), ElementsAre("a1", "a2", "ab", "b1"));
 }
 
 TEST_F(Inbox, UnaddressedEntryFollowsAllEarlierEntries) {
@@ -95,12 +95,12 @@ TEST_F(Inbox, UnaddressedEntryFollowsAllEarlierEntries) {
   post("b1", {"b"});
   DeploymentInbox inbox;
   read(inbox);
-  for (const char* each : {"a1", "a2"}) EXPECT_EQ(take(inbox), each);
-  EXPECT_EQ(take(inbox), "") << "it is sorted in by the next reading";
+  for (const char* each : {"a1", "a2"}) EXPECT_EQ(pop(inbox), each);
+  EXPECT_EQ(pop(inbox), "") << "it is sorted in by the next reading";
   read(inbox);
-  EXPECT_THAT(take_all(inbox), ElementsAre("nobody", "nobody either"));
+  EXPECT_THAT(consume_all(inbox), ElementsAre("nobody", "nobody either"));
   read(inbox);
-  EXPECT_EQ(take(inbox), "b1");
+  EXPECT_EQ(pop(inbox), "b1");
 }
 
 TEST_F(Inbox, WaitingInstanceIsSkipped) {
@@ -110,9 +110,9 @@ TEST_F(Inbox, WaitingInstanceIsSkipped) {
   DeploymentInbox inbox;
   read(inbox);
   const auto a_waits = [](const std::string& instance) { return instance == "a"; };
-  EXPECT_EQ(take(inbox, a_waits), "c1");
-  EXPECT_EQ(take(inbox, a_waits), "");
-  EXPECT_THAT(take_all(inbox), ElementsAre("a1", "a2", "ab"));
+  EXPECT_EQ(pop(inbox, a_waits), "c1");
+  EXPECT_EQ(pop(inbox, a_waits), "");
+  EXPECT_THAT(consume_all(inbox), ElementsAre("a1", "a2", "ab"));
 }
 
 TEST_F(Inbox, NumberOfEntriesIsLimited) {
@@ -122,11 +122,11 @@ TEST_F(Inbox, NumberOfEntriesIsLimited) {
   DeploymentInbox inbox(limits);
   for (int i = 0; i < 5; ++i) read(inbox);
   std::size_t kept = 0, all = 0;
-  while (!take(inbox).empty()) ++kept;
+  while (!pop(inbox).empty()) ++kept;
   EXPECT_GE(kept, 9U);
   EXPECT_LE(kept, 12U);
   for (all = kept; read(inbox), !inbox.empty();)
-    while (!take(inbox).empty()) ++all;
+    while (!pop(inbox).empty()) ++all;
   EXPECT_EQ(all, 40U);
 }
 
@@ -134,7 +134,7 @@ TEST_F(Inbox, NumberOfEntriesIsLimited) {
 TEST_F(Inbox, OrderIsKeptForEachInstance) {
   for (unsigned seed = 1; seed <= 30; ++seed) {
     std::mt19937 random(seed);
-    stage_.server.plain(1, {"DEL", "mj:world-in:acme/shop@1"});
+    stage_.server.run_command(1, {"DEL", "mj:world-in:acme/shop@1"});
     std::map<std::string, std::vector<std::string>> sent, taken;
     std::map<std::string, std::vector<std::string>> targets;
     const auto note = [&](const std::string& value) {
@@ -150,12 +150,12 @@ TEST_F(Inbox, OrderIsKeptForEachInstance) {
       post(value, targets[value] = std::vector<std::string>(to.begin(), to.end()));
       for (const std::string& target : to) sent[target].push_back(value);
       if (random() % 2 == 0) read(inbox);
-      if (random() % 3 == 0) note(take(inbox));
+      if (random() % 3 == 0) note(pop(inbox));
     }
     std::size_t idle = 0;
     for (; idle < 2;) {
       read(inbox);
-      const std::string value = take(inbox);
+      const std::string value = pop(inbox);
       note(value);
       idle = value.empty() ? idle + 1 : 0;
     }
@@ -167,8 +167,8 @@ TEST_F(Inbox, OrderIsKeptForEachInstance) {
 // ---- with a coordinator ----
 
 std::uint64_t steps_of_the_first(WorldStage& stage) {
-  const auto shown = stage.show(1);
-  return shown.is_null() ? 0 : shown.at("steps").get<std::uint64_t>();
+  const auto result = stage.show(1);
+  return result.is_null() ? 0 : result.at("steps").get<std::uint64_t>();
 }
 
 TEST_F(Inbox, LateInstanceRunsInFirstRound) {
@@ -177,8 +177,8 @@ TEST_F(Inbox, LateInstanceRunsInFirstRound) {
   stage_.coordinate(0);
   std::uint64_t before = 0;
   for (const WorkflowFact& fact : stage_.journal()) {
-    const auto* step = std::get_if<StepTaken>(&fact.what);
-    if (step != nullptr && shown(step->cell) == "acme/order@1[2]") break;
+    const auto* step = std::get_if<StepTaken>(&fact.content);
+    if (step != nullptr && display_name(step->instance) == "acme/order@1[2]") break;
     before += step != nullptr ? 1 : 0;
   }
   EXPECT_LT(before, 1000U);
@@ -190,8 +190,8 @@ TEST_F(Inbox, LateInstanceRunsInFirstRound) {
 TEST_F(Inbox, SnapshotPauseAdmitsInstancesWithoutEntries) {
   DeploymentLimits limits;
   limits.snapshot_every = 50;
-  limits.mail = 20;
-  limits.steps = 5;
+  limits.max_inbox_entries = 20;
+  limits.max_steps = 5;
   WorldStage stage(limits);
   ASSERT_TRUE(stage.apply());
   for (int i = 0; i < 2000; ++i) stage.place(1, "keep");

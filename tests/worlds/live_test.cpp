@@ -32,7 +32,7 @@ class DeploymentRun : public testing::Test {
   }
   int kinds(WorldStage& stage, std::string_view kind) {
     int found = 0;
-    for (const WorkflowFact& fact : stage.journal()) found += kind_of(fact) == kind ? 1 : 0;
+    for (const WorkflowFact& fact : stage.journal()) found += fact_kind(fact) == kind ? 1 : 0;
     return found;
   }
   static Result<ParsedSnapshot> snapshot_in(WorldStage& stage) {
@@ -61,7 +61,7 @@ TEST_F(DeploymentRun, 03_IntentIsTheIdempotencyKeyOfItsJob) {
   const std::string key = stage_.text({"HGET", "job:1:3", "idempotency_key"});
   std::string intent;
   for (const WorkflowFact& fact : stage_.journal())
-    if (const auto* carried = std::get_if<EffectPublished>(&fact.what)) intent = carried->intent;
+    if (const auto* carried = std::get_if<EffectPublished>(&fact.content)) intent = carried->intent;
   EXPECT_EQ(key, "intent " + intent);
 }
 
@@ -74,7 +74,7 @@ TEST_F(DeploymentRun, 04_ForgedReceiptIsRejectedJournaledAndCounted) {
   EXPECT_EQ(kinds(stage_, "receipt_refused"), 1);
   EXPECT_EQ(kinds(stage_, "receipt"), 0);
   EXPECT_EQ(stage_.show(1).at("refused"), 1);
-  EXPECT_EQ(stage_.world().state().refused, 1U);
+  EXPECT_EQ(stage_.world().state().refused_receipts, 1U);
   EXPECT_EQ(stage_.show(1).at("intents").size(), 1U) << "nothing is settled";
 }
 
@@ -112,7 +112,7 @@ class ForgedReceipts : public DeploymentRun {
   }
   void write(std::vector<std::string> fields) {
     fields.insert(fields.begin(), {"HSET", kJob});
-    stage_.server.plain(1, fields);
+    stage_.server.run_command(1, fields);
   }
   void expect_refused() {
     for (int i = 0; i < 20; ++i) stage_.step();
@@ -183,7 +183,7 @@ TEST_F(RemoteReceipts, 04_RemoteReceiptMustBeValid) {
 TEST_F(ForgedReceipts, DeletedRecordOfARunningJobIsLost) {
   stage_.runner_key = std::make_shared<SigningKey>(SigningKey::make());
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
-  stage_.tamper = [&](Job&, JobEnd&) { stage_.server.plain(1, {"DEL", kJob}); };
+  stage_.tamper = [&](Job&, JobEnd&) { stage_.server.run_command(1, {"DEL", kJob}); };
   stage_.place(1, "job");
   for (int i = 0; i < 30 && kinds(stage_, "receipt") == 0; ++i) stage_.step(10000);
   EXPECT_EQ(kinds(stage_, "receipt_refused"), 0);
@@ -192,7 +192,7 @@ TEST_F(ForgedReceipts, DeletedRecordOfARunningJobIsLost) {
   EXPECT_EQ(receipt.at("status"), "error") << receipt;
   const auto journal = stage_.journal();
   EXPECT_TRUE(std::any_of(journal.begin(), journal.end(), [](const WorkflowFact& fact) {
-    const auto* admitted = std::get_if<ReceiptAdmitted>(&fact.what);
+    const auto* admitted = std::get_if<ReceiptAdmitted>(&fact.content);
     return admitted != nullptr && admitted->payload.find("lost") != std::string::npos;
   }));
 }
@@ -232,7 +232,7 @@ TEST_F(ForgedReceipts, 04_RecordWithoutAClaimNeedsASignature) {
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
   stage_.place(1, "job");
   end_of_job();
-  stage_.server.plain(1, {"DEL", "mj:claim:" + std::string(kJob)});
+  stage_.server.run_command(1, {"DEL", "mj:claim:" + std::string(kJob)});
   write({"receipt", "", "runner_id", "8"});
   expect_refused();
 }
@@ -242,7 +242,7 @@ TEST_F(ForgedReceipts, 04_SignedRecordIsAcceptedWithoutAClaim) {
   ASSERT_TRUE(stage_.store->save(1, "runner:7", {{"id", "7"}, {"pubkey", stage_.runner_key->public_key()}}));
   stage_.place(1, "job");
   end_of_job();
-  stage_.server.plain(1, {"DEL", "mj:claim:" + std::string(kJob)});
+  stage_.server.run_command(1, {"DEL", "mj:claim:" + std::string(kJob)});
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(kinds(stage_, "receipt"), 1);
 }
@@ -263,11 +263,11 @@ TEST_F(DeploymentRun, 09_OneBusyCellDoesNotStarveTheOthers) {
   std::uint64_t hot = 0;
   ASSERT_TRUE(stage_.play());
   for (const WorkflowFact& fact : stage_.journal()) {
-    const auto* step = std::get_if<StepTaken>(&fact.what);
+    const auto* step = std::get_if<StepTaken>(&fact.content);
     if (step == nullptr) continue;
-    const bool is_hot = step->cell.key == encode_cbor(1).value();
+    const bool is_hot = step->instance.key == encode_cbor(1).value();
     if (is_hot) ++hot;
-    if (!is_hot && seen.insert(step->cell.key).second) {
+    if (!is_hot && seen.insert(step->instance.key).second) {
       EXPECT_LT(hot, 400U) << "the others waited for the busy one";
     }
   }
@@ -288,13 +288,13 @@ class DeploymentHotCell : public testing::Test {
     ASSERT_TRUE(stage_.apply());
     for (int id = 1; id <= kCells; ++id) post(id);
     ASSERT_TRUE(stage_.play());
-    ASSERT_EQ(stage_.world().state().cells.size(), static_cast<std::size_t>(kCells));
+    ASSERT_EQ(stage_.world().state().instances.size(), static_cast<std::size_t>(kCells));
   }
   // Sends an event like send_event(), without its checks.
   void post(int id) {
     const InstanceId cell{"acme/order@1", encode_cbor(id).value()};
     PostRules rules;
-    rules.targets = {{store_name(cell), shown(cell)}};
+    rules.targets = {{store_name(cell), display_name(cell)}};
     const json value{{"id", id}, {"how", "keep"}};
     const Fields fields{{"schema", "acme/Placed@1"}, {"value", value.dump()}, {"source", "actor:1"}};
     ASSERT_TRUE(stage_.deployments->post(WorldStage::kContext, WorldStage::kShop, "event", fields, rules));
@@ -310,13 +310,14 @@ class DeploymentHotCell : public testing::Test {
     Waits longest;
     for (const WorkflowFact& fact : stage_.journal()) {
       if (fact.height <= before) continue;
-      if (const auto* event = std::get_if<EventAccepted>(&fact.what)) came.emplace(event->targets.at(0).cell, steps);
-      const auto* step = std::get_if<StepTaken>(&fact.what);
+      if (const auto* event = std::get_if<EventAccepted>(&fact.content))
+        came.emplace(event->targets.at(0).instance, steps);
+      const auto* step = std::get_if<StepTaken>(&fact.content);
       if (step == nullptr) continue;
-      if (step->cell.key != encode_cbor(kHot).value()) {
+      if (step->instance.key != encode_cbor(kHot).value()) {
         ++of_others;
         longest.from_inbox = std::max(longest.from_inbox, steps);
-        longest.from_journal = std::max(longest.from_journal, steps - came.at(step->cell));
+        longest.from_journal = std::max(longest.from_journal, steps - came.at(step->instance));
       }
       ++steps;
     }
@@ -333,9 +334,9 @@ TEST_F(DeploymentHotCell, 09_HotCellDelaysEachOtherCellByOneTurn) {
   const Waits alone = waits_beside(0), hot = waits_beside(2'000), hotter = waits_beside(6'000);
   EXPECT_LT(alone.from_inbox, others);
   for (const Waits& beside : {hot, hotter})
-    EXPECT_LE(beside.from_journal, limits.steps + others) << "what a commit holds, and a turn of the others";
-  EXPECT_LE(hot.from_inbox, 3 * limits.steps + others) << "the inbox is read ahead, a page each commit";
-  EXPECT_LE(hotter.from_inbox, 7 * limits.steps + others);
+    EXPECT_LE(beside.from_journal, limits.max_steps + others) << "what a commit holds, and a turn of the others";
+  EXPECT_LE(hot.from_inbox, 3 * limits.max_steps + others) << "the inbox is read ahead, a page each commit";
+  EXPECT_LE(hotter.from_inbox, 7 * limits.max_steps + others);
 }
 
 TEST_F(DeploymentRun, 10_UncommittedStepDispatchesNothing) {
@@ -365,7 +366,7 @@ TEST_F(DeploymentRun, 12_OtherOutputOnReplayFailsOnlyItsInstance) {
   const auto done = service::verify_workflow(stage_.by, stage_.in(), "order", other);
   ASSERT_TRUE(done) << done.error().message;
   ASSERT_TRUE(done->differs);
-  EXPECT_EQ(shown(done->differs->cell), "acme/order@1[2]");
+  EXPECT_EQ(display_name(done->differs->instance), "acme/order@1[2]");
   EXPECT_EQ(stage_.status(1), "waiting");
   EXPECT_EQ(stage_.status(2), "failed");
   EXPECT_EQ(stage_.show(2).at("failure"), "nondeterministic");
@@ -382,9 +383,9 @@ TEST_F(DeploymentRun, 13_DeploymentIsTheSameWithoutItsSnapshot) {
   const DeploymentReadResult head = stage.deployments->read(1, WorldStage::kShop, 0, 0).value();
   ASSERT_GT(head.snapshot_height, 0U);
   const DeploymentState with = stage.world().state();
-  stage.server.plain(1, {"DEL", "mj:world-blobs:acme/shop@1"});
+  stage.server.run_command(1, {"DEL", "mj:world-blobs:acme/shop@1"});
   EXPECT_TRUE(stage.world().state() == with);
-  stage.server.plain(1, {"DEL", "mj:world-head:acme/shop@1"});
+  stage.server.run_command(1, {"DEL", "mj:world-head:acme/shop@1"});
   EXPECT_TRUE(stage.world().state() == with);
   stage.place(7, "job");
   ASSERT_TRUE(stage.play());
@@ -396,14 +397,14 @@ TEST_F(DeploymentRun, 13_LongStateIsABlobWithACheckedHash) {
   ASSERT_TRUE(stage_.play());
   const std::string hash = stage_.show(1).at("state_hash");
   EXPECT_GT(stage_.deployments->blob(1, WorldStage::kShop, hash).value().size(), 80U << 10);
-  stage_.server.plain(1, {"HSET", "mj:world-blobs:acme/shop@1", hash, "something else"});
+  stage_.server.run_command(1, {"HSET", "mj:world-blobs:acme/shop@1", hash, "something else"});
   stage_.place(1, "big");
   stage_.place(2, "keep");
   for (int i = 0; i < 5; ++i) stage_.step();
-  EXPECT_EQ(stage_.world().state().cells.size(), 2U) << "the others go on";
+  EXPECT_EQ(stage_.world().state().instances.size(), 2U) << "the others go on";
   EXPECT_EQ(stage_.status(2), "waiting");
   const LoadedDeployment now = stage_.world();
-  const InstanceState* cell = now.state().cell({"acme/order@1", encode_cbor(1).value()});
+  const InstanceState* cell = now.state().find_instance({"acme/order@1", encode_cbor(1).value()});
   ASSERT_NE(cell, nullptr);
   EXPECT_EQ(cell->status(), InstanceStatus::running) << "no step is taken of a state that nobody gave";
   EXPECT_FALSE(service::show_instance(stage_.by, stage_.in(), {"order", "1"}));
@@ -423,7 +424,7 @@ TEST_F(DeploymentRun, 13_CollectionKeepsReferencedBlobs) {
 }
 
 TEST_F(DeploymentRun, 13_ReplacedStateIsRemovedWithoutASnapshot) {
-  WorldStage stage({.snapshot_every = 1'000'000, .collected = 300U << 10});
+  WorldStage stage({.snapshot_every = 1'000'000, .min_collection_bytes = 300U << 10});
   ASSERT_TRUE(stage.apply());
   stage.place(2, "big");
   for (int i = 0; i < 20; ++i) {
@@ -438,7 +439,7 @@ TEST_F(DeploymentRun, 13_ReplacedStateIsRemovedWithoutASnapshot) {
 }
 
 TEST_F(DeploymentRun, 13_LeftoversOfADeadCoordinatorAreCollected) {
-  WorldStage stage({.snapshot_every = 1'000'000, .collected = 1U << 30});
+  WorldStage stage({.snapshot_every = 1'000'000, .min_collection_bytes = 1U << 30});
   ASSERT_TRUE(stage.apply());
   for (int i = 0; i < 6; ++i) {
     stage.place(1, "big");
@@ -453,7 +454,7 @@ TEST_F(DeploymentRun, 13_LeftoversOfADeadCoordinatorAreCollected) {
 }
 
 TEST_F(DeploymentRun, 13_StatesNamedByTheSnapshotAreKept) {
-  WorldStage stage({.snapshot_every = 4, .collected = 100U << 10});
+  WorldStage stage({.snapshot_every = 4, .min_collection_bytes = 100U << 10});
   ASSERT_TRUE(stage.apply());
   for (int i = 0; i < 8; ++i) {
     stage.place(1, "big");
@@ -462,7 +463,7 @@ TEST_F(DeploymentRun, 13_StatesNamedByTheSnapshotAreKept) {
     if (head.snapshot_height == 0) continue;
     const auto snapshot = snapshot_in(stage);
     ASSERT_TRUE(snapshot) << i;
-    const std::set<std::string> named = blobs_of(snapshot->deployment);
+    const std::set<std::string> named = referenced_blobs(snapshot->deployment);
     EXPECT_EQ(named.size(), 1U);
     for (const std::string& hash : named) EXPECT_TRUE(stage.deployments->blob(1, WorldStage::kShop, hash)) << i;
   }
@@ -488,7 +489,7 @@ TEST_F(DeploymentRun, 13_PagedSnapshotSurvivesAKillAtEachCommit) {
     EXPECT_TRUE(stage.play());
     const auto snapshot = snapshot_in(stage);
     EXPECT_TRUE(snapshot);
-    EXPECT_EQ(stage.world().state().cells.size(), static_cast<std::size_t>(kMany));
+    EXPECT_EQ(stage.world().state().instances.size(), static_cast<std::size_t>(kMany));
     expect_fine(stage);
     const std::size_t pages = snapshot ? snapshot->pages.size() : 0;
     EXPECT_GE(pages, 5U);
@@ -500,7 +501,7 @@ TEST_F(DeploymentRun, 13_PagedSnapshotSurvivesAKillAtEachCommit) {
 }
 
 TEST_F(DeploymentRun, 13_OversizedDeploymentNeedsNoSnapshot) {
-  WorldStage stage({.snapshot_every = 4, .snapshot_bytes = 100});
+  WorldStage stage({.snapshot_every = 4, .max_snapshot_bytes = 100});
   ASSERT_TRUE(stage.apply());
   for (int id = 1; id <= 6; ++id) stage.place(id, "job");
   ASSERT_TRUE(stage.play());
@@ -512,7 +513,7 @@ TEST_F(DeploymentRun, 13_OversizedDeploymentNeedsNoSnapshot) {
 TEST_F(DeploymentRun, CommitIsBoundedByBytes) {
   std::set<std::uint64_t> moments[2];
   for (const bool bounded : {false, true}) {
-    WorldStage stage(bounded ? DeploymentLimits{.bytes = 200U << 10} : DeploymentLimits{});
+    WorldStage stage(bounded ? DeploymentLimits{.max_commit_bytes = 200U << 10} : DeploymentLimits{});
     ASSERT_TRUE(stage.apply());
     for (int id = 1; id <= 12; ++id) stage.place(id, "big");
     for (int id = 1; id <= 12; ++id) stage.place(id, "big");
@@ -565,7 +566,7 @@ TEST_F(DeploymentRun, 16_IntentLinksStepJobAndReceipt) {
 
 class LostNotice : public DeploymentRun {
  protected:
-  void lose_due() { stage_.server.plain(1, {"DEL", "mj:worlds:due"}); }
+  void lose_due() { stage_.server.run_command(1, {"DEL", "mj:worlds:due"}); }
   void pass_a_minute() {
     for (int i = 0; i < 62; ++i) stage_.step(1000);
   }
@@ -593,7 +594,7 @@ TEST_F(LostNotice, UnannouncedEndIsFound) {
   stage_.place(1, "job"), stage_.place(2, "job");
   stage_.coordinate(0);
   stage_.run_jobs();
-  stage_.server.plain(1, {"DEL", "mj:world-in:acme/shop@1"});
+  stage_.server.run_command(1, {"DEL", "mj:world-in:acme/shop@1"});
   lose_due();
   pass_a_minute();
   EXPECT_EQ(stage_.show(1).at("state").at("receipts").size(), 1U);
@@ -612,7 +613,7 @@ TEST_F(LostNotice, DeploymentAddedDuringLeadershipIsFound) {
   lose_due();
   pass_a_minute();
   pass_a_minute();
-  EXPECT_EQ(LoadedDeployment::load(*stage_.deployments, 1, "acme/other@1").value().state().cells.size(), 1U);
+  EXPECT_EQ(LoadedDeployment::load(*stage_.deployments, 1, "acme/other@1").value().state().instances.size(), 1U);
 }
 
 TEST_F(LostNotice, RejectedReceiptIsNotedOnce) {
@@ -772,8 +773,8 @@ TEST_F(DeploymentRun, PaidOrderCancelsItsDeadline) {
 TEST_F(DeploymentRun, EffectOfOneRunnerIsInItsQueue) {
   stage_.place(1, "here");
   for (int i = 0; i < 5; ++i) stage_.coordinate(0);
-  EXPECT_EQ(stage_.server.plain(1, {"LLEN", "mj:queue:runner7"}).number(), 1U);
-  EXPECT_EQ(stage_.server.plain(1, {"LLEN", "queue:python"}).number(), 0U);
+  EXPECT_EQ(stage_.server.run_command(1, {"LLEN", "mj:queue:runner7"}).number(), 1U);
+  EXPECT_EQ(stage_.server.run_command(1, {"LLEN", "queue:python"}).number(), 0U);
   ASSERT_TRUE(stage_.play());
   EXPECT_EQ(stage_.show(1).at("state").at("receipts")[0].at("status"), "ok");
   expect_fine(stage_);
@@ -873,7 +874,7 @@ TEST(DeploymentIsolation, SlowStepDelaysOnlyItsDeployment) {
   const auto status_in = [&](const char* deployment, int id) {
     const LoadedDeployment loaded =
         LoadedDeployment::load(*stage.deployments, WorldStage::kContext, deployment).value();
-    const InstanceState* cell = loaded.state().cell({"acme/order@1", encode_cbor(id).value()});
+    const InstanceState* cell = loaded.state().find_instance({"acme/order@1", encode_cbor(id).value()});
     return cell == nullptr ? "none" : std::string(to_string(cell->status()));
   };
   const auto all_wait = [&] {
@@ -952,7 +953,7 @@ TEST_F(DeploymentRun, EventWithALostReplyIsSentOnceByItsKey) {
 }
 
 TEST_F(DeploymentRun, FullInstanceRejectsEventsByName) {
-  WorldStage stage({.cell_mail = 20});
+  WorldStage stage({.max_inbox_events = 20});
   ASSERT_TRUE(stage.apply());
   bool stuck = true;
   stage.code = [&](const WorkflowSpec& spec, const StepRequest& request) -> Result<StepOutput> {
@@ -962,7 +963,7 @@ TEST_F(DeploymentRun, FullInstanceRejectsEventsByName) {
   for (int i = 0; i < 30; ++i) stage.place(1, "keep");  // sent before the coordinator counts them
   stage.place(2, "keep");
   for (int i = 0; i < 3; ++i) stage.step();
-  EXPECT_EQ(stage.deployments->mail(1, WorldStage::kShop, 100).value().size(), 0U)
+  EXPECT_EQ(stage.deployments->read_inbox(1, WorldStage::kShop, 100).value().size(), 0U)
       << "nothing stays in front of the others";
   EXPECT_EQ(stage.status(2), "waiting");
   const auto refused = stage.send("acme/Placed@1", {{"id", 1}, {"how", "keep"}});
@@ -999,7 +1000,7 @@ TEST_F(DeploymentRun, UnreadableDeploymentDelaysNoOther) {
   json other = shop_manifest();
   other["name"] = "acme/other@1";
   ASSERT_TRUE(stage_.apply(other));
-  stage_.server.plain(1, {"XADD", "mj:world:acme/other@1", "2-0", "f", "nonsense"});
+  stage_.server.run_command(1, {"XADD", "mj:world:acme/other@1", "2-0", "f", "nonsense"});
   ASSERT_TRUE(stage_.deployments->post(1, "acme/other@1", "event", {{"schema", "x"}}));
   const auto sent =
       service::send_event(stage_.by, stage_.in(), {"acme/Placed@1", R"({"id": 1, "how": "keep"})", "acme/shop@1"});
@@ -1093,7 +1094,7 @@ TEST_F(DeploymentRun, FailedInstanceIsRemovedByItsOperator) {
 }
 
 TEST(CoordinatorPair, TwoCoordinatorsDoEverythingOnce) {
-  WorldStage stage({.snapshot_every = 10, .mail = 3, .steps = 3}, 2);
+  WorldStage stage({.snapshot_every = 10, .max_inbox_entries = 3, .max_steps = 3}, 2);
   ASSERT_TRUE(stage.apply());
   for (int id = 1; id <= 12; ++id) stage.place(id, id % 3 == 0 ? "all" : id % 3 == 1 ? "job" : "chat");
   ASSERT_TRUE(stage.play());

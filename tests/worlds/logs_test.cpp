@@ -49,7 +49,7 @@ class DeploymentLogs : public testing::Test {
     return out;
   }
   void write(const std::string& job, int seq, const std::string& text) {
-    stage_.server.plain(
+    stage_.server.run_command(
         1, {"XADD", "mj:log:" + job, std::to_string(seq) + "-0", "ts", "5", "stream", "stdout", "text", text + "\n"});
   }
   // The jobs of an order are never taken: each Placed event requests another job, and Closed ends the order.
@@ -83,10 +83,10 @@ TEST_F(DeploymentLogs, LinesOfAllEffectsAreInJournalOrder) {
   EXPECT_EQ(frames[0].effect, "acme/pay@1");
   EXPECT_EQ(stage_.text({"HGET", frames[0].effect_ref, "idempotency_key"}), "intent " + frames[0].intent);
   EXPECT_FALSE(ended_) << "it may get another event";
-  const json shown = service::to_json(frames[0]);
-  EXPECT_EQ(shown.at("job"), frames[0].effect_ref);
-  EXPECT_EQ(shown.at("sequence"), 1);
-  EXPECT_EQ(shown.at("stream"), "stdout");
+  const json result = service::to_json(frames[0]);
+  EXPECT_EQ(result.at("job"), frames[0].effect_ref);
+  EXPECT_EQ(result.at("sequence"), 1);
+  EXPECT_EQ(result.at("stream"), "stdout");
   EXPECT_TRUE(service::to_json(frames[4]).contains("flow"));
 }
 
@@ -140,7 +140,7 @@ TEST_F(DeploymentLogs, LostLinesAreReported) {
   stage_.place(1, "x");
   settle_down();
   for (int seq = 1; seq <= 5; ++seq) write("job:1:3", seq, "line " + std::to_string(seq));
-  stage_.server.plain(1, {"XDEL", "mj:log:job:1:3", "2-0", "3-0"});
+  stage_.server.run_command(1, {"XDEL", "mj:log:job:1:3", "2-0", "3-0"});
   for (const std::uint64_t limit : {std::uint64_t{1}, std::uint64_t{2}, service::kLogFrames}) {
     const std::vector<LogFrame> frames = all(1, limit);
     EXPECT_THAT(texts(frames), ElementsAre("job:1:3 1 line 1\n", "job:1:3 2 2 pieces of this log are lost\n",

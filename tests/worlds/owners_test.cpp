@@ -26,7 +26,7 @@ class DeploymentOwner : public testing::Test {
     ASSERT_TRUE(stage_.store->save(1, "context:1",
                                    {{"id", "1"}, {"admins", "[1]"}, {"submitters", submitters}, {"readers", readers}}));
   }
-  void make_pack(Id maker, const std::string& script, const std::string& policy = "{}") {
+  void make_pack(Id creator, const std::string& script, const std::string& policy = "{}") {
     const ParsedPlan plan =
         read_plan(json{{"name", "pack"},
                        {"inputs", {{"n", {{"type", "string"}, {"default", "1"}}}}},
@@ -34,25 +34,25 @@ class DeploymentOwner : public testing::Test {
     ASSERT_TRUE(plan.plan) << join(plan.problems);
     NewFlow wanted;
     wanted.context = WorldStage::kContext;
-    wanted.caller = maker;
+    wanted.caller = creator;
     ASSERT_TRUE(create_flow(*stage_.flows, *plan.plan, wanted));
   }
   // Returns the error of the order's only effect, or "" after success.
-  std::string end_of(int id, const std::string& how) {
+  std::string run_order(int id, const std::string& how) {
     stage_.place(id, how);
     EXPECT_TRUE(stage_.play());
     const json found = stage_.show(id);
     EXPECT_EQ(found.at("state").at("receipts").size(), 1U) << found.dump();
-    std::string why;
+    std::string payload_error;
     for (const WorkflowFact& fact : stage_.journal())
-      if (const auto* receipt = std::get_if<ReceiptAdmitted>(&fact.what); receipt != nullptr)
-        why = receipt->status == ReceiptStatus::ok ? "" : readable_cbor(receipt->payload).dump();
-    EXPECT_EQ(found.at("state").at("receipts").at(0).at("status"), why.empty() ? "ok" : "error");
-    return why;
+      if (const auto* receipt = std::get_if<ReceiptAdmitted>(&fact.content); receipt != nullptr)
+        payload_error = receipt->status == ReceiptStatus::ok ? "" : cbor_to_readable_json(receipt->payload).dump();
+    EXPECT_EQ(found.at("state").at("receipts").at(0).at("status"), payload_error.empty() ? "ok" : "error");
+    return payload_error;
   }
   int receipts() {
     int found = 0;
-    for (const WorkflowFact& fact : stage_.journal()) found += kind_of(fact) == "receipt" ? 1 : 0;
+    for (const WorkflowFact& fact : stage_.journal()) found += fact_kind(fact) == "receipt" ? 1 : 0;
     return found;
   }
   WorldStage stage_;
@@ -60,62 +60,62 @@ class DeploymentOwner : public testing::Test {
 
 TEST_F(DeploymentOwner, SignalsOnlyFlowsItMaySteer) {
   apply_as(12);
-  const std::string why = end_of(1, "signal");
-  EXPECT_THAT(why, HasSubstr(R"("detail":"denied")"));
-  EXPECT_THAT(why, HasSubstr("actor 12 may not steer flow 1"));
+  const std::string payload_error = run_order(1, "signal");
+  EXPECT_THAT(payload_error, HasSubstr(R"("detail":"denied")"));
+  EXPECT_THAT(payload_error, HasSubstr("actor 12 may not steer flow 1"));
   EXPECT_EQ(stage_.text({"HGET", "flow:1", "status"}), "started") << "it waits on";
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
 TEST_F(DeploymentOwner, SignalsNoFlowWithASimilarId) {
   apply_as(1);
-  EXPECT_THAT(end_of(1, "far"), HasSubstr("flow_id: 4294967297 is not a valid id"));
+  EXPECT_THAT(run_order(1, "far"), HasSubstr("flow_id: 4294967297 is not a valid id"));
   EXPECT_EQ(stage_.text({"HGET", "flow:1", "status"}), "started") << "it waits on";
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
 TEST_F(DeploymentOwner, StartsOnlyFlowsItMayRead) {
   apply_as(12);
-  EXPECT_THAT(end_of(1, "flow"), HasSubstr("actor 12 has not created a flow in context 1 with the name pack"));
+  EXPECT_THAT(run_order(1, "flow"), HasSubstr("actor 12 has not created a flow in context 1 with the name pack"));
   save_lists("[12]", "[12]");
-  EXPECT_EQ(end_of(2, "flow"), "") << "an admin's, which it may read now";
+  EXPECT_EQ(run_order(2, "flow"), "") << "an admin's, which it may read now";
   save_lists("[12]", "[]");
   make_pack(12, "ok pack");
-  EXPECT_EQ(end_of(3, "flow"), "") << "its own";
+  EXPECT_EQ(run_order(3, "flow"), "") << "its own";
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
 TEST_F(DeploymentOwner, RunsNoFlowWithAForgedName) {
   apply_as(1);
   make_pack(12, "fail pack");
-  EXPECT_EQ(end_of(1, "flow"), "") << "the newest of that name is another's, and its scripts would run as actor 1";
+  EXPECT_EQ(run_order(1, "flow"), "") << "the newest of that name is another's, and its scripts would run as actor 1";
   make_pack(1, "fail pack");
-  EXPECT_THAT(end_of(2, "flow"), HasSubstr("it went wrong")) << "the newest of its own";
+  EXPECT_THAT(run_order(2, "flow"), HasSubstr("it went wrong")) << "the newest of its own";
 }
 
 TEST_F(DeploymentOwner, StartsNothingAfterRevocation) {
   apply_as(12);
-  EXPECT_EQ(end_of(1, "job"), "");
+  EXPECT_EQ(run_order(1, "job"), "");
   save_lists("[]", "[]");
   for (const char* how : {"job", "flow"}) {
-    const std::string why = end_of(how == std::string("job") ? 2 : 3, how);
-    EXPECT_THAT(why, HasSubstr(R"("detail":"denied")"));
-    EXPECT_THAT(why, HasSubstr("actor 12 may not create " + std::string(how)));
+    const std::string payload_error = run_order(how == std::string("job") ? 2 : 3, how);
+    EXPECT_THAT(payload_error, HasSubstr(R"("detail":"denied")"));
+    EXPECT_THAT(payload_error, HasSubstr("actor 12 may not create " + std::string(how)));
   }
   EXPECT_EQ(stage_.ran.size(), 1U);
   save_lists("[12]", "[]");
-  EXPECT_EQ(end_of(4, "job"), "") << "and does again";
+  EXPECT_EQ(run_order(4, "job"), "") << "and does again";
 }
 
 // The ceiling may have been lowered since the manifest was applied and the flow's definition was stored.
 TEST_F(DeploymentOwner, StartsNothingAboveTheCeiling) {
   apply_as(12);
   make_pack(12, "ok pack", R"({"memory": "64 MiB"})");
-  stage_.job_limits.ceiling = Ceilings().of(WorldStage::kContext);
+  stage_.job_limits.ceiling = Ceilings().get(WorldStage::kContext);
   stage_.job_limits.ceiling.max.memory_bytes = 32U << 20;
   stage_.replace(0);
   const std::string words = "policy.memory: 64 MiB is more than the ceiling of 32 MiB for context 1";
-  const std::string of_job = end_of(1, "again"), of_flow = end_of(2, "flow");
+  const std::string of_job = run_order(1, "again"), of_flow = run_order(2, "flow");
   EXPECT_THAT(of_job, HasSubstr(R"("detail":"policy_refused")"));
   EXPECT_THAT(of_job, HasSubstr(R"("message":")" + words));
   EXPECT_THAT(of_flow, HasSubstr(R"("detail":"policy_refused")"));
@@ -124,16 +124,16 @@ TEST_F(DeploymentOwner, StartsNothingAboveTheCeiling) {
   EXPECT_EQ(stage_.flows->list(WorldStage::kContext, "", 0, 100).value().size(), 3U) << "no flow was made";
   stage_.job_limits.ceiling.max.memory_bytes = 64U << 20;
   stage_.replace(0);
-  EXPECT_EQ(end_of(3, "again"), "") << "the operator allows more";
-  EXPECT_EQ(end_of(4, "flow"), "");
+  EXPECT_EQ(run_order(3, "again"), "") << "the operator allows more";
+  EXPECT_EQ(run_order(4, "flow"), "");
   EXPECT_THAT(stage_.trouble(), IsEmpty());
 }
 
 TEST_F(DeploymentOwner, StartsNoJobWithAnOversizedScript) {
   apply_as(12);
-  stage_.job_limits = {Ceilings().of(WorldStage::kContext), 1};
+  stage_.job_limits = {Ceilings().get(WorldStage::kContext), 1};
   stage_.replace(0);
-  const std::string of_job = end_of(1, "job");
+  const std::string of_job = run_order(1, "job");
   EXPECT_THAT(of_job, HasSubstr(R"("detail":"too_large")"));
   EXPECT_THAT(of_job, HasSubstr("job.max_script_bytes allows 1"));
   EXPECT_TRUE(stage_.ran.empty());
@@ -155,12 +155,12 @@ TEST_F(DeploymentOwner, WaitsWhileTheListsAreUnreadable) {
 TEST_F(DeploymentOwner, JobOfAnotherOwnerIsNoReceipt) {
   apply_as(1);
   stage_.place(1, "job");
-  for (std::uint64_t call = 1; stage_.world().index().queued().empty(); ++call) {
+  for (std::uint64_t call = 1; stage_.world().index().unpublished_intents().empty(); ++call) {
     ASSERT_LT(call, 10U) << "no call is between the step and its effect";
     stage_.replace(0);
     stage_.disturb({{stage_.calls() + call, WorldFate::killed_before}});
     stage_.coordinate(0);
-    if (receipts() == 0 && !stage_.world().index().queued().empty()) break;
+    if (receipts() == 0 && !stage_.world().index().unpublished_intents().empty()) break;
     ASSERT_EQ(stage_.text({"HGET", "job:1:3", "id"}), "") << "too late";
   }
   stage_.disturb({});
@@ -169,7 +169,7 @@ TEST_F(DeploymentOwner, JobOfAnotherOwnerIsNoReceipt) {
   forged.context_id = 1;
   forged.script_type = "python";
   forged.script = "ok forged";
-  forged.idempotency_key = "intent " + stage_.world().index().queued().begin()->second;
+  forged.idempotency_key = "intent " + stage_.world().index().unpublished_intents().begin()->second;
   forged.unknown.emplace_back("effect_of", "1 acme/shop@1");
   const auto submitted = stage_.store->submit(forged);
   ASSERT_TRUE(submitted) << submitted.error().message;

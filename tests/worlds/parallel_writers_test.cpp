@@ -47,7 +47,7 @@ class DeploymentParallelWriters : public testing::Test {
   int facts(const std::string& kind) {
     const auto all = stage_.journal();
     return static_cast<int>(
-        std::count_if(all.begin(), all.end(), [&](const WorkflowFact& fact) { return kind_of(fact) == kind; }));
+        std::count_if(all.begin(), all.end(), [&](const WorkflowFact& fact) { return fact_kind(fact) == kind; }));
   }
   void begin_order(int id, const std::string& how) {
     stage_.place(id, how);

@@ -37,7 +37,7 @@ class DeploymentFindings : public testing::Test {
     job_ = stage_.show(1).at("intents")[0].at("carrier");
     ASSERT_THAT(found(), IsEmpty());
   }
-  Reply plain(const std::vector<std::string>& words) { return stage_.server.plain(1, words); }
+  Reply run_command(const std::vector<std::string>& words) { return stage_.server.run_command(1, words); }
   std::set<std::string> found() {
     std::set<std::string> rules;
     const auto all = verify_deployments(*stage_.deployments, *stage_.store, 1);
@@ -80,139 +80,139 @@ class DeploymentFindings : public testing::Test {
 };
 
 TEST_F(DeploymentFindings, FindsAMissingFact) {
-  plain({"XDEL", kJournal, "3-0"});
-  cannot_mend("world-journal", "workflow-height");
+  run_command({"XDEL", kJournal, "3-0"});
+  cannot_mend("deployment-journal", "workflow-height");
 }
 TEST_F(DeploymentFindings, FindsMissingFirstFacts) {
-  plain({"XTRIM", kJournal, "MINID", "5"});
-  cannot_mend("world-journal", "the next height is 1");
+  run_command({"XTRIM", kJournal, "MINID", "5"});
+  cannot_mend("deployment-journal", "the next height is 1");
 }
 TEST_F(DeploymentFindings, FindsAnInvalidFact) {
   const std::string next = std::to_string(stage_.world().state().height + 1);
-  plain({"XADD", kJournal, next + "-0", "f", "nonsense"});
-  cannot_mend("world-journal", "height " + next + " is not a valid fact");
+  run_command({"XADD", kJournal, next + "-0", "f", "nonsense"});
+  cannot_mend("deployment-journal", "height " + next + " is not a valid fact");
 }
 TEST_F(DeploymentFindings, FindsAnInconsistentFact) {
   const WorkflowFact fact{stage_.world().state().height + 1, 1,
                           InstanceCompleted{{"acme/order@1", encode_cbor(4).value()}}};
-  plain({"XADD", kJournal, std::to_string(fact.height) + "-0", "f", encode(fact).value()});
-  cannot_mend("world-journal", "workflow-state");
+  run_command({"XADD", kJournal, std::to_string(fact.height) + "-0", "f", encode(fact).value()});
+  cannot_mend("deployment-journal", "workflow-state");
 }
 TEST_F(DeploymentFindings, FindsAJournalOfAnotherType) {
-  plain({"DEL", kJournal});
-  plain({"SET", kJournal, "x"});
-  EXPECT_EQ(found(), std::set<std::string>{"world-journal"}) << texts_;
+  run_command({"DEL", kJournal});
+  run_command({"SET", kJournal, "x"});
+  EXPECT_EQ(found(), std::set<std::string>{"deployment-journal"}) << texts_;
   EXPECT_THAT(texts_, HasSubstr("where a stream belongs"));
 }
 TEST_F(DeploymentFindings, FindsAMissingHead) {
-  plain({"HDEL", kHead, "manifest"});
-  mends("world-index");
+  run_command({"HDEL", kHead, "manifest"});
+  mends("deployment-index");
 }
 TEST_F(DeploymentFindings, FindsAHeadOfAnotherDeployment) {
-  plain({"HSET", kHead, "manifest", std::string(64, 'a')});
-  mends("world-index");
+  run_command({"HSET", kHead, "manifest", std::string(64, 'a')});
+  mends("deployment-index");
   EXPECT_TRUE(stage_.apply()->repeated);
 }
 TEST_F(DeploymentFindings, FindsAnUnlistedDeployment) {
-  plain({"SREM", "mj:worlds", WorldStage::kShop});
-  mends("world-index");
+  run_command({"SREM", "mj:worlds", WorldStage::kShop});
+  mends("deployment-index");
   EXPECT_EQ(stage_.deployments->list_deployments(1)->size(), 1U);
 }
 TEST_F(DeploymentFindings, FindsAnInstanceWronglyMarkedFull) {
-  plain({"SADD", "mj:world-full:acme/shop@1", store_name({"acme/order@1", encode_cbor(4).value()})});
+  run_command({"SADD", "mj:world-full:acme/shop@1", store_name({"acme/order@1", encode_cbor(4).value()})});
   EXPECT_FALSE(stage_.send("acme/Placed@1", {{"id", 4}, {"how", "keep"}}));
-  mends("world-index");
+  mends("deployment-index");
   EXPECT_TRUE(stage_.send("acme/Placed@1", {{"id", 4}, {"how", "keep"}}));
 }
 TEST_F(DeploymentFindings, FindsAMissingSnapshot) {
   const DeploymentReadResult head = stage_.deployments->read(1, WorldStage::kShop, 0, 0).value();
   ASSERT_GT(head.snapshot_height, 0U);
-  plain({"HDEL", kBlobs, head.snapshot});
-  mends("world-snapshot");
+  run_command({"HDEL", kBlobs, head.snapshot});
+  mends("deployment-snapshot");
   expect_goes_on("ok");
 }
 TEST_F(DeploymentFindings, FindsAnInvalidSnapshot) {
   const DeploymentReadResult head = stage_.deployments->read(1, WorldStage::kShop, 0, 0).value();
-  plain({"HSET", kBlobs, head.snapshot, "something else"});
-  mends("world-snapshot");
+  run_command({"HSET", kBlobs, head.snapshot, "something else"});
+  mends("deployment-snapshot");
 }
 TEST_F(DeploymentFindings, FindsASnapshotWithoutOneOfItsPages) {
   const DeploymentReadResult head = stage_.deployments->read(1, WorldStage::kShop, 0, 0).value();
   const auto read = [&](const std::string& hash) { return stage_.deployments->blob(1, WorldStage::kShop, hash); };
-  plain({"HDEL", kBlobs, *read_snapshot(head.snapshot, read)->pages.begin()});
-  mends("world-snapshot");
+  run_command({"HDEL", kBlobs, *read_snapshot(head.snapshot, read)->pages.begin()});
+  mends("deployment-snapshot");
 }
 TEST_F(DeploymentFindings, FindsASnapshotOfAnotherDeployment) {
   const DeploymentReadResult head = stage_.deployments->read(1, WorldStage::kShop, 0, 0).value();
   const auto read = [&](const std::string& hash) { return stage_.deployments->blob(1, WorldStage::kShop, hash); };
   DeploymentState other = read_snapshot(head.snapshot, read).value().deployment;
-  other.refused = 7;
-  const DeploymentSnapshot made = snapshot_of(other).value();
-  for (const WorkflowBlob& page : made.pages) plain({"HSET", kBlobs, page.hash, page.bytes});
-  plain({"HSET", kBlobs, made.root.hash, made.root.bytes});
-  plain({"HSET", kHead, "hash", made.root.hash});
-  EXPECT_EQ(stage_.world().state().refused, 7U) << "whoever loads it believes it";
-  mends("world-snapshot");
-  EXPECT_EQ(stage_.world().state().refused, 0U);
+  other.refused_receipts = 7;
+  const DeploymentSnapshot made = build_snapshot(other).value();
+  for (const WorkflowBlob& page : made.pages) run_command({"HSET", kBlobs, page.hash, page.bytes});
+  run_command({"HSET", kBlobs, made.root.hash, made.root.bytes});
+  run_command({"HSET", kHead, "hash", made.root.hash});
+  EXPECT_EQ(stage_.world().state().refused_receipts, 7U) << "whoever loads it believes it";
+  mends("deployment-snapshot");
+  EXPECT_EQ(stage_.world().state().refused_receipts, 0U);
 }
 TEST_F(DeploymentFindings, FindsAMissingState) {
-  plain({"HDEL", kBlobs, stage_.show(5).at("state_hash")});
-  cannot_mend("world-blob", "acme/order@1[5]");
+  run_command({"HDEL", kBlobs, stage_.show(5).at("state_hash")});
+  cannot_mend("deployment-blob", "acme/order@1[5]");
 }
 TEST_F(DeploymentFindings, FindsAWrongState) {
-  plain({"HSET", kBlobs, stage_.show(5).at("state_hash"), "x"});
-  cannot_mend("world-blob", "does not have the content of its hash");
+  run_command({"HSET", kBlobs, stage_.show(5).at("state_hash"), "x"});
+  cannot_mend("deployment-blob", "does not have the content of its hash");
 }
 TEST_F(DeploymentFindings, FindsAMissingManifest) {
-  plain({"DEL", "mj:world-manifests:acme/shop@1"});
-  cannot_mend("world-manifest", "is not there");
+  run_command({"DEL", "mj:world-manifests:acme/shop@1"});
+  cannot_mend("deployment-manifest", "is not there");
   ASSERT_TRUE(stage_.apply()) << "as the finding says";
   EXPECT_THAT(found(), IsEmpty()) << texts_;
 }
 TEST_F(DeploymentFindings, FindsAWrongManifest) {
   const std::string hash = stage_.deployments->read(1, WorldStage::kShop, 0, 0)->manifest;
-  plain({"HSET", "mj:world-manifests:acme/shop@1", hash, "{}"});
-  cannot_mend("world-manifest", "cannot be read");
+  run_command({"HSET", "mj:world-manifests:acme/shop@1", hash, "{}"});
+  cannot_mend("deployment-manifest", "cannot be read");
 }
 TEST_F(DeploymentFindings, FindsAnUnreportedEnd) {
   for (int i = 0; i < 3; ++i) stage_.run_jobs();
-  plain({"DEL", kInbox});
-  mends("world-unheard");
+  run_command({"DEL", kInbox});
+  mends("deployment-event-missing");
   expect_goes_on("ok");
 }
 TEST_F(DeploymentFindings, FindsAMissingJob) {
-  plain({"DEL", job_});
-  EXPECT_EQ(found(), std::set<std::string>{"world-effect"}) << texts_;
+  run_command({"DEL", job_});
+  EXPECT_EQ(found(), std::set<std::string>{"deployment-effect"}) << texts_;
   EXPECT_FALSE(rebuild().empty());
   expect_goes_on("error");
   EXPECT_THAT(found(), IsEmpty()) << texts_;
 }
 TEST_F(DeploymentFindings, FindsAJobWithoutItsOrigin) {
-  plain({"HDEL", job_, "effect_of"});
-  mends("world-effect");
+  run_command({"HDEL", job_, "effect_of"});
+  mends("deployment-effect");
   expect_goes_on("ok");
 }
 TEST_F(DeploymentFindings, FindsAJobOfAnotherIntent) {
-  plain({"HSET", job_, "idempotency_key", "intent " + std::string(64, 'a')});
-  cannot_mend("world-effect", "carries another intent");
+  run_command({"HSET", job_, "idempotency_key", "intent " + std::string(64, 'a')});
+  cannot_mend("deployment-effect", "carries another intent");
 }
 TEST_F(DeploymentFindings, FindsAnUnscheduledTimer) {
-  plain({"ZREM", "mj:worlds:due", WorldStage::kShop});
-  mends("world-due");
+  run_command({"ZREM", "mj:worlds:due", WorldStage::kShop});
+  mends("deployment-due");
   stage_.clock.advance(6000);
   for (int i = 0; i < 5; ++i) stage_.step();
   EXPECT_EQ(stage_.show(2).at("state").at("receipts")[0].at("effect"), "sys/timer@1");
 }
 TEST_F(DeploymentFindings, FindsAnUnscheduledInbox) {
   stage_.place(6, "keep");
-  plain({"ZREM", "mj:worlds:due", WorldStage::kShop});
-  mends("world-due");
+  run_command({"ZREM", "mj:worlds:due", WorldStage::kShop});
+  mends("deployment-due");
   for (int i = 0; i < 3; ++i) stage_.step();
   EXPECT_EQ(stage_.status(6), "waiting");
 }
 TEST_F(DeploymentFindings, FindsAnEmptyEntry) {
   ASSERT_TRUE(stage_.deployments->post(1, WorldStage::kShop, "nonsense", {{"a", "b"}}));
-  EXPECT_EQ(found(), std::set<std::string>{"world-mail"}) << texts_;
+  EXPECT_EQ(found(), std::set<std::string>{"deployment-inbox"}) << texts_;
   EXPECT_THAT(rebuild(), IsEmpty()) << "a note: the coordinator drops it";
   for (int i = 0; i < 3; ++i) stage_.step();
   EXPECT_THAT(found(), IsEmpty()) << texts_;

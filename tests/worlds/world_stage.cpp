@@ -50,7 +50,7 @@ Id create(FlowStore& flows, const char* definition) {
   return create_flow(flows, *plan.plan, wanted).value().id;
 }
 
-json effect_of(const std::string& how, const json& order) {
+json make_effect(const std::string& how, const json& order) {
   const json id = order.at("id");
   if (how == "job") return {{"kind", "acme/pay@1"}, {"params", {{"id", id}}}};
   if (how == "here") return {{"kind", "acme/here@1"}, {"params", {{"id", id}}}};
@@ -67,7 +67,7 @@ json effect_of(const std::string& how, const json& order) {
 bool is_withdrawn(const std::string& how) { return how == "withdraw" || how == "stop"; }
 
 // Returns the next effect of an order after this number of receipts, or "" if no effect follows.
-std::string next_of(const std::string& how, std::size_t receipts) {
+std::string get_next_effect(const std::string& how, std::size_t receipts) {
   static const std::vector<std::string> kAll{"job", "slow", "timer", "flow"};
   if (how == "all") return receipts < kAll.size() ? kAll[receipts] : "";
   return receipts == 0 && how != "keep" && how != "big" && how != "chat" && how != "hold" && !is_withdrawn(how) ? how
@@ -165,8 +165,8 @@ StepOutput shop_step(const WorkflowSpec& spec, const StepRequest& request) {
     if (state.at("how") == "stop") std::sort(state["receipts"].begin(), state["receipts"].end());
   }
   const std::string next =
-      tag == "Placed" && state.contains("again") ? "" : next_of(state.at("how"), state.at("receipts").size());
-  if (!next.empty()) add_effect(out, effect_of(next, state));
+      tag == "Placed" && state.contains("again") ? "" : get_next_effect(state.at("how"), state.at("receipts").size());
+  if (!next.empty()) add_effect(out, make_effect(next, state));
   out.state = cbor_of(state);
   return out;
 }
@@ -184,7 +184,7 @@ WorldStage::WorldStage(DeploymentLimits limits, int coordinators)
     limits_.step_wait_ms = 60'000;
   }
   coordinators_.resize(static_cast<std::size_t>(coordinators));
-  for (Coordinating& each : coordinators_) begin(each);
+  for (StagedCoordinator& each : coordinators_) begin(each);
   ContextSettings settings;
   settings.context = kContext;
   settings.instance = "coordinator";
@@ -204,7 +204,7 @@ WorldStage::WorldStage(DeploymentLimits limits, int coordinators)
 
 WorldStage::~WorldStage() { server.set_faults(nullptr); }
 
-void WorldStage::begin(Coordinating& each) {
+void WorldStage::begin(StagedCoordinator& each) {
   each.rounds.reset();
   each.store = server.open().value();
   each.flows = server.open_flows().value();
@@ -239,7 +239,7 @@ Fault WorldStage::judge(const ServerCall& call) {
 }
 
 namespace {
-std::vector<Log> lines_of(const std::vector<std::string>& texts, std::uint64_t now_ms) {
+std::vector<Log> make_log_lines(const std::vector<std::string>& texts, std::uint64_t now_ms) {
   std::vector<Log> lines;
   for (const std::string& text : texts) lines.push_back({now_ms, lines.size() + 1, LogStream::out, text});
   return lines;
@@ -274,12 +274,12 @@ std::vector<WorkflowFact> WorldStage::journal() {
 }
 
 void WorldStage::coordinate(std::size_t which) {
-  Coordinating& each = coordinators_.at(which);
+  StagedCoordinator& each = coordinators_.at(which);
   at_work_ = &each;
   for (int i = 0; i < 20; ++i) {
     auto recovered = each.recovers ? each.rounds->recover() : Result<void>();
     each.recovers = !recovered;
-    auto next = recovered ? each.rounds->round() : tl::unexpected<Error>(recovered.error());
+    auto next = recovered ? each.rounds->run_round() : tl::unexpected<Error>(recovered.error());
     if (!next && next.error().code != Code::unavailable) ADD_FAILURE() << "a round: " << next.error().message;
     if (!next) each.recovers = true;
     if (!next || *next > 0) break;
@@ -324,7 +324,7 @@ void WorldStage::run_jobs() {
     // The retry rule of an agent (jobs/retry.h).
     const auto again = !ok && job.attempt <= job.retries ? std::optional<std::uint64_t>(1) : std::nullopt;
     std::vector<Report> reports;
-    if (writes) reports.push_back(LogAppend{each.ref, lines_of(writes(job), clock.unix_ms())});
+    if (writes) reports.push_back(LogAppend{each.ref, make_log_lines(writes(job), clock.unix_ms())});
     reports.push_back(EndReport{each.ref, std::move(end), again});
     const auto done = store->report(kContext, reports).value();
     for (const auto& each_done : done)
@@ -334,17 +334,17 @@ void WorldStage::run_jobs() {
 
 void WorldStage::step(std::uint64_t ms) {
   for (std::size_t i = 0; i < coordinators_.size(); ++i) coordinate(i);
-  const auto moved = flow_rounds_->round();
+  const auto moved = flow_rounds_->run_round();
   if (!moved) ADD_FAILURE() << moved.error().message;
   run_jobs();
   clock.advance(ms);
 }
 
 bool WorldStage::is_quiet() {
-  if (server.plain(kContext, {"XLEN", "mj:world-in:" + std::string(kShop)}).number() > 0) return false;
-  if (server.plain(kContext, {"LLEN", "queue:python"}).number() > 0) return false;
+  if (server.run_command(kContext, {"XLEN", "mj:world-in:" + std::string(kShop)}).number() > 0) return false;
+  if (server.run_command(kContext, {"LLEN", "queue:python"}).number() > 0) return false;
   const LoadedDeployment now = world();
-  if (!now.state().ready.empty() || !now.index().queued().empty()) return false;
+  if (!now.state().ready_instances.empty() || !now.index().unpublished_intents().empty()) return false;
   return std::all_of(now.state().intents.begin(), now.state().intents.end(), [&](const auto& row) {
     return find_pending(now.state(), row.first)->effect_ref == kApprovalEffectRef;
   });
@@ -363,16 +363,16 @@ bool WorldStage::play(int rounds) {
 std::string WorldStage::outcome() {
   std::string out;
   const LoadedDeployment now = world();
-  for (const auto& [id, cell] : now.state().cells) {
-    out += shown(id) + ' ' + std::string(to_string(cell.status())) + " steps " + std::to_string(cell.steps) + ' ' +
-           cell.failure + ' ' + cell.message;
+  for (const auto& [id, cell] : now.state().instances) {
+    out += display_name(id) + ' ' + std::string(to_string(cell.status())) + " steps " + std::to_string(cell.steps) +
+           ' ' + cell.failure + ' ' + cell.message;
     if (cell.state) {
       const std::string bytes =
-          cell.state->spilled() ? deployments->blob(kContext, kShop, cell.state->hash).value() : cell.state->bytes;
+          cell.state->is_spilled() ? deployments->blob(kContext, kShop, cell.state->hash).value() : cell.state->bytes;
       out += ' ' + (bytes.size() > 1000 ? std::to_string(bytes.size()) + " bytes " + cell.state->hash
-                                        : readable_cbor(bytes).dump());
+                                        : cbor_to_readable_json(bytes).dump());
     }
-    for (const auto& [intent, pending] : cell.pending) out += " waits for " + pending.intent.effect;
+    for (const auto& [intent, pending] : cell.pending_intents) out += " waits for " + pending.intent.effect;
     out += '\n';
   }
   for (const auto& [name, times] : ran) out += "ran " + name + ": " + std::to_string(times) + '\n';

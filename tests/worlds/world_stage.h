@@ -68,9 +68,11 @@ class WorldStage {
   std::string status(int id);
   LoadedDeployment world(bool from_beginning = false);
   std::vector<WorkflowFact> journal();
-  std::string text(const std::vector<std::string>& words) { return std::string(server.plain(kContext, words).text()); }
+  std::string text(const std::vector<std::string>& words) {
+    return std::string(server.run_command(kContext, words).text());
+  }
 
-  void disturb(std::vector<WorldDisturbance> of) { disturbed_ = std::move(of); }
+  void disturb(std::vector<WorldDisturbance> disturbances) { disturbed_ = std::move(disturbances); }
   void step(std::uint64_t ms = 100);  // a step of all participants
   // Runs until only approvals are pending; false if work is left after `rounds` rounds.
   bool play(int rounds = 300);
@@ -86,22 +88,22 @@ class WorldStage {
   std::vector<std::string> trouble();  // returns the violated invariants
 
  private:
-  struct Coordinating {
+  struct StagedCoordinator {
     std::unique_ptr<Store> store;
     std::unique_ptr<FlowStore> flows;
     std::unique_ptr<WorkflowStore> deployments;
     std::unique_ptr<DeploymentLoop> rounds;
     bool recovers = true, is_dead = false;
   };
-  void begin(Coordinating&);
+  void begin(StagedCoordinator&);
   Fault judge(const ServerCall&);
 
   DeploymentLimits limits_;
-  std::vector<Coordinating> coordinators_;
+  std::vector<StagedCoordinator> coordinators_;
   std::unique_ptr<ContextLoop> flow_rounds_;  // without faults
   std::vector<WorldDisturbance> disturbed_;
   std::uint64_t calls_ = 0;
-  Coordinating* at_work_ = nullptr;
+  StagedCoordinator* at_work_ = nullptr;
 };
 
 }  // namespace mycojobs

@@ -1,14 +1,14 @@
 // Client of the server: JSON-RPC calls and event streams, with the token of the user. Token and key are stored only in the
 // memory of this module, so a reload deletes them.
-import {login_bytes} from './key.js';
+import {encode_login} from './key.js';
 import {parseJson, stringifyJson} from '../../clients/node/exact_json.js';
 
 let token = '';
 let key = null;  // the user's key, which signs logins; null: login by token
-let on_denied = () => {};
+let handle_denied = () => {};
 export const set_token = (text) => { token = text; };
 export const has_token = () => token !== '';
-export const when_denied = (then) => { on_denied = then; };
+export const set_denied_handler = (handler) => { handle_denied = handler; };
 
 export class RpcError extends Error {
   constructor(message, word, remedy, field) {
@@ -17,82 +17,82 @@ export class RpcError extends Error {
   }
 }
 
-const headers = (more = {}) => (token ? {...more, Authorization: `Bearer ${token}`} : more);
-const fetched = (path, options) =>
+const headers = (extra_headers = {}) => (token ? {...extra_headers, Authorization: `Bearer ${token}`} : extra_headers);
+const fetch_path = (path, options) =>
   fetch(path, {cache: 'no-store', ...options, credentials: 'omit', redirect: 'error', referrerPolicy: 'no-referrer'});
 
 // Loads the JSON file whose address index.html has in <meta name=NAME>.
-export const asset = async (name) => (await fetched(document.querySelector(`meta[name=${name}]`).content, {cache: 'default'})).json();
+export const load_asset = async (name) => (await fetch_path(document.querySelector(`meta[name=${name}]`).content, {cache: 'default'})).json();
 
 let next_id = 1;
-const body_of = (method, params) => stringifyJson({jsonrpc: '2.0', id: next_id++, method, params});
-const error_of = ({message, data}) => new RpcError(message, data?.word ?? 'io', data?.remedy ?? '', data?.field);
+const format_request = (method, params) => stringifyJson({jsonrpc: '2.0', id: next_id++, method, params});
+const to_rpc_error = ({message, data}) => new RpcError(message, data?.word ?? 'io', data?.remedy ?? '', data?.field);
 
 // ---- sessions: logins by key ----
 
-// The server answers `unavailable` for an unknown key until it has scanned its actors, so the call is repeated.
-const UNKNOWN_MS = 1200, MOST_TRIES = 10;
-async function session_call(method, params = {}) {
+// Until the server has scanned its actors, it answers `unavailable` for an unknown key, so the call is repeated.
+const LOGIN_RETRY_MS = 1200, MAX_LOGIN_TRIES = 10;
+async function call_session_method(method, params = {}) {
   for (let tries = 1; ; tries++) {
-    const response = await fetched('/session', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: body_of(method, params)})
+    const response = await fetch_path('/session', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: format_request(method, params)})
       .catch(() => { throw new RpcError('the server cannot be reached', 'unreachable', 'it is tried again'); });
     const answer = await response.json().catch(() => ({error: {message: `the server answered ${response.status}`}}));
     if (!answer.error) return answer.result;
-    if (answer.error.data?.word !== 'unavailable' || tries === MOST_TRIES) throw error_of(answer.error);
-    await new Promise((then) => setTimeout(then, UNKNOWN_MS));
+    if (answer.error.data?.word !== 'unavailable' || tries === MAX_LOGIN_TRIES) throw to_rpc_error(answer.error);
+    await new Promise((resolve) => setTimeout(resolve, LOGIN_RETRY_MS));
   }
 }
-async function begin_session(by) {
-  const {challenge, audience} = await session_call('session.challenge');
+async function begin_session(user_key) {
+  const {challenge, audience} = await call_session_method('session.challenge');
   if (audience !== location.origin) throw new RpcError(`the server has the name ${audience}, which differs from this page: no challenge is signed`, 'denied', '');
-  const said = {algorithm: 'ed25519', audience, challenge, signer: by.signer};
-  const session = await session_call('session.begin', {...said, signature: await by.sign(login_bytes(said))});
-  [key, token] = [by, session.token];
+  const fields = {algorithm: 'ed25519', audience, challenge, signer: user_key.signer};
+  const session = await call_session_method('session.begin', {...fields, signature: await user_key.sign(encode_login(fields))});
+  [key, token] = [user_key, session.token];
 }
 export const log_in_by_key = begin_session;
-let renewing = null;
-const log_in_again = () => (renewing ??= begin_session(key).finally(() => { renewing = null; }));
+let renewal = null;
+const renew_session = () => (renewal ??= begin_session(key).finally(() => { renewal = null; }));
 // Ends the session on the server. A token of the tokens file is only deleted in this page.
 export function log_out() {
-  if (key && token) fetched('/rpc', {method: 'POST', keepalive: true, headers: headers({'Content-Type': 'application/json'}), body: body_of('session.end', {})}).catch(() => {});
+  if (key && token) fetch_path('/rpc', {method: 'POST', keepalive: true, headers: headers({'Content-Type': 'application/json'}), body: format_request('session.end', {})}).catch(() => {});
   [key, token] = [null, ''];
 }
 
-// Called after the server has refused a token. Returns true if there is another token now, if necessary by a new session.
+// Called after the server has refused a token. Returns true if another token is set now, if necessary by a new session.
 // Without a key, or if the key is refused, shows the login and returns false. Throws if the server is unavailable.
-async function has_other_token(refused) {
-  if (token && token !== refused) return true;
+async function ensure_new_token(refused_token) {
+  if (token && token !== refused_token) return true;
   if (key) {
     try {
-      await log_in_again();
+      await renew_session();
       return true;
     } catch (error) {
       if (error.word === 'unreachable' || error.word === 'unavailable') throw error;
     }
   }
-  on_denied();
+  handle_denied();
   return false;
 }
 
-export async function rpc(method, params = {}, signal = undefined, tried = false) {
-  const by = token;
+export async function rpc(method, params = {}, signal = undefined, is_retry = false) {
+  const used_token = token;
   let response;
-  let slow = setTimeout(function still() {
-    ask_ready();
-    slow = setTimeout(still, READY_MS);
+  let slow_timer = setTimeout(function check_slow_call() {
+    check_ready();
+    slow_timer = setTimeout(check_slow_call, READY_MS);
   }, SLOW_MS);
   try {
-    response = await fetched('/rpc', {method: 'POST', signal, headers: headers({'Content-Type': 'application/json'}),
-      body: body_of(method, params)});
+    response = await fetch_path('/rpc', {method: 'POST', signal, headers: headers({'Content-Type': 'application/json'}),
+      body: format_request(method, params)});
   } catch (error) {
     if (error.name === 'AbortError') throw error;
     throw new RpcError('the server cannot be reached', 'unreachable', 'it is tried again');
   } finally {
-    clearTimeout(slow);
+    clearTimeout(slow_timer);
   }
   if (response.status === 401) {
-    if (!tried && await has_other_token(by)) return rpc(method, params, signal, true);
-    if (tried) on_denied();
+    if (!is_retry && await ensure_new_token(used_token)) return rpc(method, params, signal, true);
+    if (is_retry) handle_denied();
     throw new RpcError('the caller is unknown', 'denied', 'log in with a token');
   }
   let answer;
@@ -101,204 +101,204 @@ export async function rpc(method, params = {}, signal = undefined, tried = false
   } catch {
     throw new RpcError(`the server answered ${response.status}`, 'io', 'call again');
   }
-  if (answer.error?.data?.word === 'unavailable') suspect_store(0, answer.error.message);
-  if (answer.error) throw error_of(answer.error);
+  if (answer.error?.data?.word === 'unavailable') report_store_error(0, answer.error.message);
+  if (answer.error) throw to_rpc_error(answer.error);
   return answer.result;
 }
 
 // State of the connection: 'live', 'away' (no server), or 'store' (the server answers, but its store is unavailable).
 const watchers = new Set();
-let health = 'live';
-export const connection = () => health;
-export function watch_connection(then) {
-  watchers.add(then);
-  return () => watchers.delete(then);
+let connection_state = 'live';
+export const get_connection_state = () => connection_state;
+export function watch_connection(listener) {
+  watchers.add(listener);
+  return () => watchers.delete(listener);
 }
-function report(now) {
-  if (health === now) return;
-  health = now;
-  for (const each of watchers) each(now);
+function set_connection_state(state) {
+  if (connection_state === state) return;
+  connection_state = state;
+  for (const listener of watchers) listener(state);
 }
 // A busy server also answers 'unavailable', so the store is reported as unavailable only if the error persists. Not every
 // stream reports its return, so the page polls the store.
 const PROBE_MS = 2000, READY_MS = 500, SLOW_MS = 1000;
-let suspected = null;
-export const store_away = () => suspected ?? {since_ms: Date.now(), message: ''};  // since_ms: in the time of this host
-export function suspect_store(for_ms, message) {
-  const first = !suspected;
-  suspected ??= {since_ms: Date.now() - for_ms, message};
-  if (for_ms >= PROBE_MS) report('store');  // even if a failed call was the first sign
-  else if (first) setTimeout(watch_ready, 0);
-  if (first) setTimeout(probe, PROBE_MS);
+let outage = null;
+export const get_store_outage = () => outage ?? {since_ms: Date.now(), message: ''};  // since_ms: in the time of this host
+export function report_store_error(for_ms, message) {
+  const is_first = !outage;
+  outage ??= {since_ms: Date.now() - for_ms, message};
+  if (for_ms >= PROBE_MS) set_connection_state('store');  // even if a failed call was the first sign
+  else if (is_first) setTimeout(poll_ready, 0);
+  if (is_first) setTimeout(probe, PROBE_MS);
 }
-// Asks the server for the state of its store. /readyz is answered immediately, while calls wait for the store.
-let asking = false;
-async function ask_ready() {
-  if (asking || health === 'store') return;
-  asking = true;
-  const crowd = setTimeout(take_turns, CROWD_MS);
-  const answer = await fetched('/readyz', {}).then((response) => response.json()).catch(() => ({}));
-  clearTimeout(crowd);
-  asking = false;
-  if (String(answer.reason ?? '').startsWith('the store is away')) suspect_store(PROBE_MS, answer.reason);
+// Reads the state of the store from the server. /readyz is answered immediately, while calls wait for the store.
+let is_checking = false;
+async function check_ready() {
+  if (is_checking || connection_state === 'store') return;
+  is_checking = true;
+  const crowd_timer = setTimeout(start_taking_turns, CROWD_TIMEOUT_MS);
+  const answer = await fetch_path('/readyz', {}).then((response) => response.json()).catch(() => ({}));
+  clearTimeout(crowd_timer);
+  is_checking = false;
+  if (String(answer.reason ?? '').startsWith('the store is away')) report_store_error(PROBE_MS, answer.reason);
 }
-function watch_ready() {
-  if (!suspected || health === 'store') return;
-  ask_ready();
-  setTimeout(watch_ready, READY_MS);
+function poll_ready() {
+  if (!outage || connection_state === 'store') return;
+  check_ready();
+  setTimeout(poll_ready, READY_MS);
 }
-export function store_is_back() {
-  suspected = null;
-  if (health === 'store') report('live');
+export function clear_store_error() {
+  outage = null;
+  if (connection_state === 'store') set_connection_state('live');
 }
 async function probe() {
-  if (!suspected) return;
-  const error = await rpc('jobs.page', {limit: 1}).then(() => null, (wrong) => wrong);
-  if (!suspected) return;
-  if (!['unavailable', 'unreachable', 'io'].includes(error?.word)) return store_is_back();
-  if (error.word === 'unavailable') report('store');
+  if (!outage) return;
+  const error = await rpc('jobs.page', {limit: 1}).then(() => null, (problem) => problem);
+  if (!outage) return;
+  if (!['unavailable', 'unreachable', 'io'].includes(error?.word)) return clear_store_error();
+  if (error.word === 'unavailable') set_connection_state('store');
   setTimeout(probe, PROBE_MS);
 }
 
-// Returns a parser of server-sent events: call it with each received text, and it calls then({event, id, data}). An event
+// Returns a parser of server-sent events: call it with each received text, and it calls on_event({event, id, data}). An event
 // with an id and no data reports the position at which the stream begins.
-export function event_reader(then) {
-  let rest = '';
+export function create_event_parser(on_event) {
+  let buffer = '';
   return (text) => {
-    rest += text;
-    let from = 0;
-    for (let end = rest.indexOf('\n\n', from); end >= 0; end = rest.indexOf('\n\n', from)) {
-      const block = rest.slice(from, end);
-      from = end + 2;
-      const found = {event: 'message', id: '', data: ''};
-      for (const each of block.split('\n')) {
-        const colon = each.indexOf(':');
-        if (colon > 0) found[each.slice(0, colon)] = each.slice(colon + 1).trimStart();
+    buffer += text;
+    let start = 0;
+    for (let end = buffer.indexOf('\n\n', start); end >= 0; end = buffer.indexOf('\n\n', start)) {
+      const block = buffer.slice(start, end);
+      start = end + 2;
+      const event = {event: 'message', id: '', data: ''};
+      for (const field of block.split('\n')) {
+        const colon = field.indexOf(':');
+        if (colon > 0) event[field.slice(0, colon)] = field.slice(colon + 1).trimStart();
       }
-      if (found.data || found.id) then(found);
+      if (event.data || event.id) on_event(event);
     }
-    rest = rest.slice(from);
+    buffer = buffer.slice(start);
   };
 }
 
-const PAUSE_MS = 500, LONGEST_PAUSE_MS = 5000, SILENCE_MS = 40000, HIDDEN_MS = 5000;
+const PAUSE_MS = 500, MAX_PAUSE_MS = 5000, MAX_SILENCE_MS = 40000, HIDDEN_MS = 5000;
 
 // A browser opens at most six connections to a server for all of its pages. If event streams occupy all of them, calls are
-// blocked, which shows as a missing answer of /readyz. For CROWDED_MS the streams then take turns: each receives the new
+// blocked, so that /readyz is not answered. For CROWDED_PERIOD_MS the streams then take turns: each receives the new
 // events, closes its connection, and reconnects after a pause.
-const CROWD_MS = 2000, CROWDED_MS = 60000, TURN_MS = 400, TURN_PAUSE_MS = 2000, ASKED_MS = 15000;
+const CROWD_TIMEOUT_MS = 2000, CROWDED_PERIOD_MS = 60000, TURN_MS = 400, TURN_PAUSE_MS = 2000, READY_CHECK_MS = 15000;
 let crowded_until = 0;
 const open_streams = new Set();
-const crowded = () => Date.now() < crowded_until;
-function take_turns() {
-  const already = crowded();
-  crowded_until = Date.now() + CROWDED_MS;
-  if (!already) for (const let_go of open_streams) let_go();
+const is_crowded = () => Date.now() < crowded_until;
+function start_taking_turns() {
+  const was_crowded = is_crowded();
+  crowded_until = Date.now() + CROWDED_PERIOD_MS;
+  if (!was_crowded) for (const release_connection of open_streams) release_connection();
 }
 // Checks the server when the page becomes visible, and regularly while streams are open. Otherwise a page that makes no
 // calls would not detect that its streams block the calls of other pages.
 export function watch_server() {
-  document.addEventListener('visibilitychange', () => { if (!document.hidden) ask_ready(); });
-  setInterval(() => { if (!document.hidden && open_streams.size) ask_ready(); }, ASKED_MS);
+  document.addEventListener('visibilitychange', () => { if (!document.hidden) check_ready(); });
+  setInterval(() => { if (!document.hidden && open_streams.size) check_ready(); }, READY_CHECK_MS);
 }
 
 // Opens an event stream. It reconnects after errors and resumes after the last received event. It is closed while the page
-// is hidden for more than HIDDEN_MS. Calls on(event, data) for each event, and on_gone(message, word) if the server has
+// is hidden for more than HIDDEN_MS. Calls on_event(event, data) for each event, and on_gone(message, word) if the server has
 // ended the stream permanently. Returns a function that closes the stream.
-export function events(query, on, on_gone = () => {}) {
-  let over = false, last = '', pause = PAUSE_MS, abort = null, timer = 0, hidden_timer = 0, turn = 0;
-  const again = () => {
-    if (over || document.hidden && resting) return;
-    const wait = crowded() ? Math.max(pause, TURN_PAUSE_MS) : pause;
-    timer = setTimeout(listen, wait + Math.random() * wait);
-    pause = Math.min(pause * 2, LONGEST_PAUSE_MS);
+export function open_event_stream(query, on_event, on_gone = () => {}) {
+  let is_closed = false, last_event_id = '', pause_ms = PAUSE_MS, current_abort = null, reconnect_timer = 0, hidden_timer = 0, turn_timer = 0;
+  const reconnect = () => {
+    if (is_closed || document.hidden && is_suspended) return;
+    const delay_ms = is_crowded() ? Math.max(pause_ms, TURN_PAUSE_MS) : pause_ms;
+    reconnect_timer = setTimeout(listen, delay_ms + Math.random() * delay_ms);
+    pause_ms = Math.min(pause_ms * 2, MAX_PAUSE_MS);
   };
-  let resting = false, given_way = null;
-  const let_go = () => {
-    clearTimeout(turn);
-    given_way = abort;
-    abort?.abort();
+  let is_suspended = false, released_abort = null;
+  const release_connection = () => {
+    clearTimeout(turn_timer);
+    released_abort = current_abort;
+    current_abort?.abort();
   };
-  open_streams.add(let_go);
+  open_streams.add(release_connection);
   async function listen() {
-    abort = new AbortController();
-    const mine = abort, by = token;
-    let silence = 0;
-    const alive = () => {
-      clearTimeout(silence);
-      silence = setTimeout(() => mine.abort(), SILENCE_MS);
+    current_abort = new AbortController();
+    const own_abort = current_abort, used_token = token;
+    let silence_timer = 0;
+    const restart_silence_timer = () => {
+      clearTimeout(silence_timer);
+      silence_timer = setTimeout(() => own_abort.abort(), MAX_SILENCE_MS);
     };
     try {
-      alive();
-      const response = await fetched(`/events?${query}`, {signal: mine.signal, headers: headers(last ? {'Last-Event-ID': last} : {})});
+      restart_silence_timer();
+      const response = await fetch_path(`/events?${query}`, {signal: own_abort.signal, headers: headers(last_event_id ? {'Last-Event-ID': last_event_id} : {})});
       if (response.status === 401) {
-        if (await has_other_token(by)) again();
+        if (await ensure_new_token(used_token)) reconnect();
         return;
       }
       if (response.status >= 400 && response.status < 500) {
         const answer = await response.json().catch(() => ({}));
-        over = true;
+        is_closed = true;
         return on_gone(answer.error?.message ?? `the server answered ${response.status}`, answer.error?.data?.word);
       }
       if (response.status === 503) {
         const answer = await response.json().catch(() => ({}));
         if (answer.error?.data?.word !== 'unavailable') throw new Error('503');
-        suspect_store(0, answer.error.message);
-        return again();
+        report_store_error(0, answer.error.message);
+        return reconnect();
       }
       if (!response.ok) throw new Error(String(response.status));
-      if (health === 'away') report('live');
-      let heard = false;
+      if (connection_state === 'away') set_connection_state('live');
+      let has_received = false;
       const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-      const feed = event_reader(({event, id, data}) => {
-        pause = PAUSE_MS;
-        if (id) last = id;
+      const parse_events = create_event_parser(({event, id, data}) => {
+        pause_ms = PAUSE_MS;
+        if (id) last_event_id = id;
         if (!data) return;
-        if (event === 'gone') over = true;
+        if (event === 'gone') is_closed = true;
         const value = parseJson(data);
         if (event === 'gone') on_gone(value.message);
-        else if (event !== 'refused') on(event, value);
+        else if (event !== 'refused') on_event(event, value);
       });
       for (;;) {
         const {done, value} = await reader.read();
         if (done) break;
-        alive();
-        if (!heard && crowded()) turn = setTimeout(let_go, TURN_MS);
-        heard = true;
-        feed(value);
+        restart_silence_timer();
+        if (!has_received && is_crowded()) turn_timer = setTimeout(release_connection, TURN_MS);
+        has_received = true;
+        parse_events(value);
       }
-      if (!over) again();
+      if (!is_closed) reconnect();
     } catch (error) {
-      if (over || mine !== abort) return;
-      if (given_way === mine) return again();
-      if (error.name !== 'AbortError' || !resting) {
-        report('away');
-        again();
+      if (is_closed || own_abort !== current_abort) return;
+      if (released_abort === own_abort) return reconnect();
+      if (error.name !== 'AbortError' || !is_suspended) {
+        set_connection_state('away');
+        reconnect();
       }
     } finally {
-      clearTimeout(silence);
-      if (mine === abort) clearTimeout(turn);
+      clearTimeout(silence_timer);
+      if (own_abort === current_abort) clearTimeout(turn_timer);
     }
   }
-  function visibility() {
+  function on_visibility_change() {
     clearTimeout(hidden_timer);
     if (document.hidden) {
-      hidden_timer = setTimeout(() => { resting = true; clearTimeout(timer); abort?.abort(); }, HIDDEN_MS);
-    } else if (resting) {
-      resting = false;
-      pause = PAUSE_MS;
+      hidden_timer = setTimeout(() => { is_suspended = true; clearTimeout(reconnect_timer); current_abort?.abort(); }, HIDDEN_MS);
+    } else if (is_suspended) {
+      is_suspended = false;
+      pause_ms = PAUSE_MS;
       listen();
     }
   }
-  document.addEventListener('visibilitychange', visibility);
+  document.addEventListener('visibilitychange', on_visibility_change);
   listen();
   return () => {
-    over = true;
-    open_streams.delete(let_go);
-    clearTimeout(timer);
-    clearTimeout(turn);
+    is_closed = true;
+    open_streams.delete(release_connection);
+    clearTimeout(reconnect_timer);
+    clearTimeout(turn_timer);
     clearTimeout(hidden_timer);
-    document.removeEventListener('visibilitychange', visibility);
-    abort?.abort();
+    document.removeEventListener('visibilitychange', on_visibility_change);
+    current_abort?.abort();
   };
 }

@@ -1,47 +1,47 @@
 // The view of all approvals and pauses that wait for an answer.
-import {html, useEffect, useState, Glyph, Problem, Their, flow_href, job_href, node_state, useCall, useNow, useTitle, Waited} from './ui.js';
+import {html, useState, Glyph, Problem, UntrustedText, flow_href, job_href, node_state, useCall, useNow, useTitle, WaitingTime} from './ui.js';
 import {rpc} from './api.js';
 import {Answer, Value} from './job.js';
 import {instance_href} from './workflows.js';
-import {counted, line, moment, object_of, plain, text_of} from './text.js';
+import {format_counted, to_line, format_time, to_object, escape_hidden, to_text} from './text.js';
 
 // Shows states and results of the preceding nodes, as a basis for the decision.
 function Evidence({question, context}) {
   const {value} = useCall('flow.result', {id: question.flow, context_id: context});
   const dag = useCall('flow.dag', {id: question.flow, context_id: context});
-  const node = dag.value?.nodes.find((each) => each.name === question.node);
-  const before = (dag.value?.nodes ?? []).filter((each) => node?.depends.includes(each.id));
-  return html`<details><summary class="quiet">previous nodes</summary>${before.map((each) => html`<p><${Glyph} shape=${node_state(each)[0]}/> <a href=${job_href(each.job, context)}><${Their} text=${each.name}/></a> ${node_state(each)[1]} ${each.error && html`<bdi>${line(each.error)}</bdi>`}</p>`)}
-    ${value && Object.keys(object_of(value.result)).length > 0 && html`<${Value} of=${value.result}/>`}</details>`;
+  const node = dag.value?.nodes.find((entry) => entry.name === question.node);
+  const predecessors = (dag.value?.nodes ?? []).filter((entry) => node?.depends.includes(entry.id));
+  return html`<details><summary class="quiet">previous nodes</summary>${predecessors.map((entry) => html`<p><${Glyph} shape=${node_state(entry)[0]}/> <a href=${job_href(entry.job, context)}><${UntrustedText} text=${entry.name}/></a> ${node_state(entry)[1]} ${entry.error && html`<bdi>${to_line(entry.error)}</bdi>`}</p>`)}
+    ${value && Object.keys(to_object(value.result)).length > 0 && html`<${Value} value=${value.result}/>`}</details>`;
 }
 
 export function Approvals({questions, context, load}) {
   useTitle('Approvals');
   const now = useNow();
-  const [said, set_said] = useState('');
+  const [message, set_message] = useState('');
   const {value, error} = questions;
-  const all = value?.questions ?? [];
-  const mine = all.filter((each) => each.answers), others = all.filter((each) => !each.answers);
-  const say = (question, verb) => async (comment) => {
-    const of_flow = Boolean(question.flow);
+  const list = value?.questions ?? [];
+  const own_questions = list.filter((entry) => entry.answers), other_questions = list.filter((entry) => !entry.answers);
+  const make_answer = (question, verb) => async (comment) => {
+    const is_in_flow = Boolean(question.flow);
     if (question.workflow) {
       await rpc(`workflow.${verb}`, {context_id: context, workflow: question.workflow, ...(question.key === null ? {} : {key: question.key}), intent: question.name, ...(comment ? {comment} : {})});
-      set_said(`${line(question.asks, 60)}: ${verb === 'approve' ? 'approved' : 'rejected'}`);
+      set_message(`${to_line(question.asks, 60)}: ${verb === 'approve' ? 'approved' : 'rejected'}`);
       return load();
     }
-    const params = {context_id: context, id: of_flow ? question.flow : question.job.replace('job:', ''), ...(comment ? {comment} : {})};
+    const params = {context_id: context, id: is_in_flow ? question.flow : question.job.replace('job:', ''), ...(comment ? {comment} : {})};
     if (question.pause) await rpc('flow.resume', {...params, node: question.name});
-    else await rpc(`${of_flow ? 'flow' : 'job'}.${verb}`, {...params, name: question.name});
-    set_said(`${line(question.name, 60)}: ${question.pause ? 'resumed' : verb === 'approve' ? 'approved' : 'rejected'}`);
+    else await rpc(`${is_in_flow ? 'flow' : 'job'}.${verb}`, {...params, name: question.name});
+    set_message(`${to_line(question.name, 60)}: ${question.pause ? 'resumed' : verb === 'approve' ? 'approved' : 'rejected'}`);
     return load();
   };
-  const row = (each) => html`<section class="card question" key=${`${each.job ?? each.workflow} ${each.name}`} aria-label=${line(each.name, 60)}><div class="title"><h2><${Glyph} shape="asks"/> <${Their} text=${each.asks || each.name} most=${300}/></h2></div>
-    <p class="facts quiet"><span>${each.workflow ? html`<a href=${instance_href(each.workflow, each.key, context)}><${Their} text=${each.workflow} most=${80}/> <${Their} text=${text_of(each.key)} most=${60}/></a>` : each.flow ? html`<a href=${flow_href(each.flow, context, {node: each.node})}><${Their} text=${each.flow_name || 'flow'}/> ${each.flow}</a>` : html`<a href=${job_href(each.job, context)}><${Their} text=${each.node || each.job}/></a>`}</span><span>${each.pause ? 'pause' : 'approval'} <bdi>${line(each.workflow ? each.name.slice(0, 12) : each.name, 60)}</bdi></span><span><${Waited} at=${each.since_ms} now=${now}/></span>
-      ${each.until_ms > 0 && html`<span>fails at ${moment(each.until_ms)}</span>`}<span>${each.approvers.length ? `approvers: ${each.approvers.join(', ')}` : ''}</span></p>
-    ${each.flow > 0 && html`<${Evidence} question=${each} context=${context}/>`}
-    ${each.answers && html`<${Answer} pause=${each.pause} approve=${say(each, 'approve')} reject=${each.pause ? null : say(each, 'reject')}/>`}</section>`;
-  return html`<main class="approvals"><h1>Approvals</h1><p role="status">${plain(said)}</p><${Problem} error=${error}/>
-    ${value && all.length === 0 && html`<p class="empty">Nothing waits for approval.</p>`}
-    ${mine.map(row)}
-    ${others.length > 0 && html`<h2>${counted(others.length, 'other question')}</h2>${others.map(row)}`}</main>`;
+  const row = (entry) => html`<section class="card question" key=${`${entry.job ?? entry.workflow} ${entry.name}`} aria-label=${to_line(entry.name, 60)}><div class="title"><h2><${Glyph} shape="asks"/> <${UntrustedText} text=${entry.asks || entry.name} max_chars=${300}/></h2></div>
+    <p class="facts quiet"><span>${entry.workflow ? html`<a href=${instance_href(entry.workflow, entry.key, context)}><${UntrustedText} text=${entry.workflow} max_chars=${80}/> <${UntrustedText} text=${to_text(entry.key)} max_chars=${60}/></a>` : entry.flow ? html`<a href=${flow_href(entry.flow, context, {node: entry.node})}><${UntrustedText} text=${entry.flow_name || 'flow'}/> ${entry.flow}</a>` : html`<a href=${job_href(entry.job, context)}><${UntrustedText} text=${entry.node || entry.job}/></a>`}</span><span>${entry.pause ? 'pause' : 'approval'} <bdi>${to_line(entry.workflow ? entry.name.slice(0, 12) : entry.name, 60)}</bdi></span><span><${WaitingTime} since_ms=${entry.since_ms} now=${now}/></span>
+      ${entry.until_ms > 0 && html`<span>fails at ${format_time(entry.until_ms)}</span>`}<span>${entry.approvers.length ? `approvers: ${entry.approvers.join(', ')}` : ''}</span></p>
+    ${entry.flow > 0 && html`<${Evidence} question=${entry} context=${context}/>`}
+    ${entry.answers && html`<${Answer} is_pause=${entry.pause} approve=${make_answer(entry, 'approve')} reject=${entry.pause ? null : make_answer(entry, 'reject')}/>`}</section>`;
+  return html`<main class="approvals"><h1>Approvals</h1><p role="status">${escape_hidden(message)}</p><${Problem} error=${error}/>
+    ${value && list.length === 0 && html`<p class="empty">Nothing waits for approval.</p>`}
+    ${own_questions.map(row)}
+    ${other_questions.length > 0 && html`<h2>${format_counted(other_questions.length, 'other question')}</h2>${other_questions.map(row)}`}</main>`;
 }

@@ -1,176 +1,176 @@
 // The view of one flow: its graph with current states, timeline, definition, result, and controls for waiting approvals.
-import {html, useCall, useEffect, useMemo, useRef, useState, Ago, Copy, Action, Glyph, Problem, Sentence, State, Their, flow_href, flow_state, go, href, job_href, node_state, set_now, useAgain, useNow, useTitle, while_seen} from './ui.js';
-import {events, rpc} from './api.js';
+import {html, useCall, useEffect, useRef, useState, RelativeTime, CopyButton, Action, Glyph, Problem, State, UntrustedText, flow_href, flow_state, navigate, href, job_href, node_state, set_store_time, useRetry, useNow, useTitle, poll_while_visible} from './ui.js';
+import {open_event_stream, rpc} from './api.js';
 import {Graph} from './graph.js';
-import {Answer, Explained, Pairs, Value} from './job.js';
-import {clock, counted, elapsed, line, list_of, moment, number_of, object_of, plain, span, text_of} from './text.js';
+import {Answer, Explanation, Pairs, Value} from './job.js';
+import {format_clock, format_counted, elapsed, to_line, to_list, format_time, to_number, to_object, escape_hidden, format_duration, to_text} from './text.js';
 
 // Loads a flow, and loads it again after each change of its journal.
 function useFlow(id, context) {
-  const [state, set] = useState({dag: null, record: null, why: null, error: null, gone: '', moved: 0});
-  const turn = useRef(0);
+  const [state, set] = useState({dag: null, record: null, reasons: null, error: null, gone: '', version: 0});
+  const last_number = useRef(0);
   const load = async () => {
-    const mine = ++turn.current;
+    const number = ++last_number.current;
     try {
       const params = {id, context_id: context};
-      const [dag, record, why] = await Promise.all([rpc('flow.dag', params), rpc('flow.get', params), rpc('flow.explain', params)]);
-      if (mine !== turn.current) return;
-      set_now(dag.now_ms);
-      set((was) => ({...was, dag, record, why, error: null, moved: was.moved + 1}));
+      const [dag, record, reasons] = await Promise.all([rpc('flow.dag', params), rpc('flow.get', params), rpc('flow.explain', params)]);
+      if (number !== last_number.current) return;
+      set_store_time(dag.now_ms);
+      set((previous) => ({...previous, dag, record, reasons, error: null, version: previous.version + 1}));
     } catch (error) {
-      if (mine === turn.current) set((was) => ({...was, error}));
+      if (number === last_number.current) set((previous) => ({...previous, error}));
     }
   };
   useEffect(() => {
-    set({dag: null, record: null, why: null, error: null, gone: '', moved: 0});
+    set({dag: null, record: null, reasons: null, error: null, gone: '', version: 0});
     load();
-    let due = 0;
-    const soon = () => { due ||= setTimeout(() => { due = 0; load(); }, 250); };
-    const end = events(new URLSearchParams({context, flow: id}).toString(), soon, (gone) => set((was) => ({...was, gone})));
+    let timer = 0;
+    const schedule_load = () => { timer ||= setTimeout(() => { timer = 0; load(); }, 250); };
+    const close_stream = open_event_stream(new URLSearchParams({context, flow: id}).toString(), schedule_load, (reason) => set((previous) => ({...previous, gone: reason})));
     // Poll while nodes are active, since the journal does not report that an agent has claimed a job.
-    const rest = while_seen(1500, () => { if (busy.current) load(); });
-    return () => { turn.current++; end(); clearTimeout(due); rest(); };
+    const stop_polling = poll_while_visible(1500, () => { if (has_active_nodes.current) load(); });
+    return () => { last_number.current++; close_stream(); clearTimeout(timer); stop_polling(); };
   }, [id, context]);
-  useAgain(state.error, load);
-  const busy = useRef(false);
-  busy.current = state.dag?.nodes.some((node) => ['dispatched', 'running', 'ready'].includes(node.node_status)) ?? false;
+  useRetry(state.error, load);
+  const has_active_nodes = useRef(false);
+  has_active_nodes.current = state.dag?.nodes.some((node) => ['dispatched', 'running', 'ready'].includes(node.node_status)) ?? false;
   return {...state, load};
 }
 
 // Returns the periods in which a node waited or ran, [{from, to, kind}], computed from its timeline.
-export function bars_of(node, moments, now) {
+export function compute_bars(node, entries, now) {
   const bars = [];
-  let since = 0, kind = '';
-  const begin = (at, as) => { if (since && at > since) bars.push({from: since, to: at, kind}); since = at; kind = as; };
-  for (const each of moments) {
-    const {what, at_ms: at} = each;
-    if (/^(queued|waits|starts a flow|begins its parts|ready|retried|dispatched)/.test(what)) begin(at, /^queued/.test(what) ? 'queued' : 'waits');
-    else if (/^attempt \d+ (failed|was lost|was given back)/.test(what)) { begin(at, 'waits'); if (bars.length) bars[bars.length - 1].kind = 'lost'; bars[bars.length - 1] && (bars[bars.length - 1].note = what); }
-    else if (/^(completed|failed|cancelled|skipped)/.test(what)) { begin(at, ''); since = 0; }
+  let start = 0, kind = '';
+  const start_bar = (at_ms, new_kind) => { if (start && at_ms > start) bars.push({from: start, to: at_ms, kind}); start = at_ms; kind = new_kind; };
+  for (const entry of entries) {
+    const {what: text, at_ms} = entry;
+    if (/^(queued|waits|starts a flow|begins its parts|ready|retried|dispatched)/.test(text)) start_bar(at_ms, /^queued/.test(text) ? 'queued' : 'waits');
+    else if (/^attempt \d+ (failed|was lost|was given back)/.test(text)) { start_bar(at_ms, 'waits'); if (bars.length) bars[bars.length - 1].kind = 'lost'; bars[bars.length - 1] && (bars[bars.length - 1].note = text); }
+    else if (/^(completed|failed|cancelled|skipped)/.test(text)) { start_bar(at_ms, ''); start = 0; }
   }
-  const ends = node.ended_ms || now;
-  if (since && kind) bars.push({from: since, to: ends, kind});
-  const last = bars[bars.length - 1];
-  if (node.started_ms && last && last.kind !== 'lost' && node.started_ms > last.from && node.started_ms <= last.to) {
-    bars.push({from: node.started_ms, to: last.to, kind: 'run'});
-    last.to = node.started_ms;
-  } else if (node.started_ms && last && node.started_ms <= last.from && last.kind === 'queued') last.kind = 'run';
-  else if (node.started_ms && !last) bars.push({from: node.started_ms, to: ends, kind: 'run'});
+  const end_ms = node.ended_ms || now;
+  if (start && kind) bars.push({from: start, to: end_ms, kind});
+  const last_bar = bars[bars.length - 1];
+  if (node.started_ms && last_bar && last_bar.kind !== 'lost' && node.started_ms > last_bar.from && node.started_ms <= last_bar.to) {
+    bars.push({from: node.started_ms, to: last_bar.to, kind: 'run'});
+    last_bar.to = node.started_ms;
+  } else if (node.started_ms && last_bar && node.started_ms <= last_bar.from && last_bar.kind === 'queued') last_bar.kind = 'run';
+  else if (node.started_ms && !last_bar) bars.push({from: node.started_ms, to: end_ms, kind: 'run'});
   return bars;
 }
 
 const TICKS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 30000, 60000, 120000, 300000, 600000, 1800000, 3600000, 7200000, 21600000, 86400000, 604800000];
-function Timeline({dag, id, context, moved, choose, chosen}) {
-  const {value: moments, error} = useCall('flow.timeline', {id, context_id: context, limit: 5000}, [moved]);
-  const running = dag.nodes.some((node) => !node.ended_ms && node.started_ms);
+function Timeline({dag, id, context, version, select, selected}) {
+  const {value: entries, error} = useCall('flow.timeline', {id, context_id: context, limit: 5000}, [version]);
+  const is_running = dag.nodes.some((node) => !node.ended_ms && node.started_ms);
   const tick_now = useNow(1000);
-  if (!moments) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`;
-  if (moments.length === 0) return html`<p class="empty">It has not started.</p>`;
-  const now = running || dag.status === 'started' ? Math.max(tick_now, dag.now_ms) : Math.max(...moments.map((each) => each.at_ms));
-  const from = moments.find((each) => each.at_ms)?.at_ms ?? now, all = Math.max(now - from, 1);
-  const of = new Map();
-  for (const each of moments) if (each.node) of.set(each.node, [...(of.get(each.node) ?? []), each]);
-  const rows = dag.nodes.filter((node) => of.has(node.name) || node.started_ms).map((node) => ({node, bars: bars_of(node, of.get(node.name) ?? [], now)}))
+  if (!entries) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`;
+  if (entries.length === 0) return html`<p class="empty">It has not started.</p>`;
+  const now = is_running || dag.status === 'started' ? Math.max(tick_now, dag.now_ms) : Math.max(...entries.map((entry) => entry.at_ms));
+  const from = entries.find((entry) => entry.at_ms)?.at_ms ?? now, total_ms = Math.max(now - from, 1);
+  const entries_by_node = new Map();
+  for (const entry of entries) if (entry.node) entries_by_node.set(entry.node, [...(entries_by_node.get(entry.node) ?? []), entry]);
+  const rows = dag.nodes.filter((node) => entries_by_node.has(node.name) || node.started_ms).map((node) => ({node, bars: compute_bars(node, entries_by_node.get(node.name) ?? [], now)}))
     .sort((a, b) => (a.bars[0]?.from ?? a.node.ended_ms ?? 0) - (b.bars[0]?.from ?? b.node.ended_ms ?? 0));
-  const step = TICKS.find((each) => all / each <= (innerWidth < 700 ? 2 : 6)) ?? TICKS[TICKS.length - 1];
+  const tick_ms = TICKS.find((entry) => total_ms / entry <= (innerWidth < 700 ? 2 : 6)) ?? TICKS[TICKS.length - 1];
   const ticks = [];
-  for (let at = 0; at <= all; at += step) ticks.push(at);
-  const x = (at) => Math.max(0, Math.min(100, ((at - from) / all) * 100));
-  return html`<div class="gantt" tabindex="0" role="group" aria-label="timeline"><div class="gantt-head"><span></span><div class="track">${ticks.map((at) => html`<span class="tick" style=${{left: `${(at / all) * 100}%`}}>${at ? `+${span(at)}` : clock(from)}</span>`)}</div></div>
-    ${rows.map(({node, bars}) => html`<button type="button" class=${`gantt-row${chosen === node.name ? ' chosen' : ''}`} key=${node.id} onClick=${() => choose(node.name)}><span class="gantt-name"><${Glyph} shape=${node_state(node)[0]}/> <${Their} text=${node.name} most=${40}/></span>
-      <div class="track">${bars.map((bar) => html`<span class=${`bar ${bar.kind} ${bar.kind === 'run' ? node_state(node)[0] : ''}`} style=${{left: `${x(bar.from)}%`, width: `${Math.max(x(bar.to) - x(bar.from), 0.4)}%`}} title=${`${{run: 'ran', queued: 'queued', waits: 'waited', lost: 'failed attempt'}[bar.kind]} ${span(bar.to - bar.from)}${bar.note ? `: ${line(bar.note)}` : ''}`}></span>`)}</div></button>`)}
+  for (let offset_ms = 0; offset_ms <= total_ms; offset_ms += tick_ms) ticks.push(offset_ms);
+  const to_percent = (offset_ms) => Math.max(0, Math.min(100, ((offset_ms - from) / total_ms) * 100));
+  return html`<div class="gantt" tabindex="0" role="group" aria-label="timeline"><div class="gantt-head"><span></span><div class="track">${ticks.map((offset_ms) => html`<span class="tick" style=${{left: `${(offset_ms / total_ms) * 100}%`}}>${offset_ms ? `+${format_duration(offset_ms)}` : format_clock(from)}</span>`)}</div></div>
+    ${rows.map(({node, bars}) => html`<button type="button" class=${`gantt-row${selected === node.name ? ' chosen' : ''}`} key=${node.id} onClick=${() => select(node.name)}><span class="gantt-name"><${Glyph} shape=${node_state(node)[0]}/> <${UntrustedText} text=${node.name} max_chars=${40}/></span>
+      <div class="track">${bars.map((bar) => html`<span class=${`bar ${bar.kind} ${bar.kind === 'run' ? node_state(node)[0] : ''}`} style=${{left: `${to_percent(bar.from)}%`, width: `${Math.max(to_percent(bar.to) - to_percent(bar.from), 0.4)}%`}} title=${`${{run: 'ran', queued: 'queued', waits: 'waited', lost: 'failed attempt'}[bar.kind]} ${format_duration(bar.to - bar.from)}${bar.note ? `: ${to_line(bar.note)}` : ''}`}></span>`)}</div></button>`)}
     <p class="legend quiet"><span class="bar run"></span> ran <span class="bar queued"></span> queued <span class="bar waits"></span> waited <span class="bar lost"></span> an attempt that failed</p></div>
-    <details open=${rows.length < 12}><summary><h3>History</h3></summary><table class="moments"><tbody>${moments.slice(-1000).map((each) => html`<tr><td><time title=${moment(each.at_ms)}>${each.at_ms ? clock(each.at_ms) : ''}</time></td><td class="num quiet">+${span(each.at_ms - from)}</td><td><${Their} text=${each.node || 'flow'} most=${60}/></td><td><${Their} text=${each.what}/></td></tr>`)}</tbody></table></details>`;
+    <details open=${rows.length < 12}><summary><h3>History</h3></summary><table class="moments"><tbody>${entries.slice(-1000).map((entry) => html`<tr><td><time title=${format_time(entry.at_ms)}>${entry.at_ms ? format_clock(entry.at_ms) : ''}</time></td><td class="num quiet">+${format_duration(entry.at_ms - from)}</td><td><${UntrustedText} text=${entry.node || 'flow'} max_chars=${60}/></td><td><${UntrustedText} text=${entry.what}/></td></tr>`)}</tbody></table></details>`;
 }
 
 // Same rule as in the server: the approvers of the step, or without approvers all who may control the flow; admins always.
-const may_answer = (node, rights, steers) => rights && (rights.administer || (node.approvers?.length ? node.approvers.includes(rights.actor) : steers));
+const can_answer = (node, rights, can_steer) => rights && (rights.administer || (node.approvers?.length ? node.approvers.includes(rights.actor) : can_steer));
 
-function Node({node, id, context, rights, steers, load, close}) {
+function NodeCard({node, id, context, rights, can_steer, load, close}) {
   const now = useNow();
-  const asks = ['approval', 'pause'].includes(node.detail) && !['completed', 'failed', 'cancelled'].includes(node.node_status);
-  const gates = (node.gates ?? []).filter((each) => each.startsWith('approval:')).map((each) => each.slice(9));
-  const say = (method, params) => async (comment) => { await rpc(method, {id, context_id: context, ...params, ...(comment ? {comment} : {})}); await load(); };
-  return html`<aside class="card node-card" aria-label="node"><div class="title"><h2><${Their} text=${node.name} most=${80}/></h2><${State} of=${node_state(node)}/><button type="button" class="small" onClick=${close} aria-label="close">\u2715</button></div>
-    ${node.error && html`<p class="problem"><bdi>${plain(node.error)}</bdi></p>`}
-    ${node.asks && html`<p><bdi>${plain(node.asks)}</bdi></p>`}
-    ${asks && may_answer(node, rights, steers) && (node.detail === 'pause' ? html`<${Answer} pause=${true} approve=${say('flow.resume', {node: node.name})}/>` : html`<${Answer} approve=${say('flow.approve', {name: node.name})} reject=${say('flow.reject', {name: node.name})}/>`)}
-    ${node.detail === 'gate' && gates.map((gate) => html`<p>waits for approval: <bdi>${line(gate)}</bdi></p>${may_answer(node, rights, steers) && html`<${Answer} key=${gate} approve=${say('flow.approve', {name: gate})} reject=${say('flow.reject', {name: gate})}/>`}`)}
-    <${Pairs} of=${{kind: node.kind, detail: node.detail === node.kind || node.detail === 'ok' ? '' : node.detail, attempt: node.attempt > 1 ? node.attempt : '', agent: node.runner_id || '', began: moment(node.started_ms), ended: moment(node.ended_ms),
-      took: node.started_ms ? span(elapsed(node.started_ms, node.ended_ms || now)) : '', 'not later than': moment(node.until_ms), approvers: node.approvers?.length ? node.approvers.join(', ') : ''}}/>
+  const needs_answer = ['approval', 'pause'].includes(node.detail) && !['completed', 'failed', 'cancelled'].includes(node.node_status);
+  const gates = (node.gates ?? []).filter((entry) => entry.startsWith('approval:')).map((entry) => entry.slice(9));
+  const make_answer = (method, params) => async (comment) => { await rpc(method, {id, context_id: context, ...params, ...(comment ? {comment} : {})}); await load(); };
+  return html`<aside class="card node-card" aria-label="node"><div class="title"><h2><${UntrustedText} text=${node.name} max_chars=${80}/></h2><${State} state=${node_state(node)}/><button type="button" class="small" onClick=${close} aria-label="close">\u2715</button></div>
+    ${node.error && html`<p class="problem"><bdi>${escape_hidden(node.error)}</bdi></p>`}
+    ${node.asks && html`<p><bdi>${escape_hidden(node.asks)}</bdi></p>`}
+    ${needs_answer && can_answer(node, rights, can_steer) && (node.detail === 'pause' ? html`<${Answer} is_pause=${true} approve=${make_answer('flow.resume', {node: node.name})}/>` : html`<${Answer} approve=${make_answer('flow.approve', {name: node.name})} reject=${make_answer('flow.reject', {name: node.name})}/>`)}
+    ${node.detail === 'gate' && gates.map((gate) => html`<p>waits for approval: <bdi>${to_line(gate)}</bdi></p>${can_answer(node, rights, can_steer) && html`<${Answer} key=${gate} approve=${make_answer('flow.approve', {name: gate})} reject=${make_answer('flow.reject', {name: gate})}/>`}`)}
+    <${Pairs} fields=${{kind: node.kind, detail: node.detail === node.kind || node.detail === 'ok' ? '' : node.detail, attempt: node.attempt > 1 ? node.attempt : '', agent: node.runner_id || '', began: format_time(node.started_ms), ended: format_time(node.ended_ms),
+      took: node.started_ms ? format_duration(elapsed(node.started_ms, node.ended_ms || now)) : '', 'not later than': format_time(node.until_ms), approvers: node.approvers?.length ? node.approvers.join(', ') : ''}}/>
     <p>${node.kind === 'job' && html`<a class="button" href=${job_href(node.job, context)}>Job and log</a> `}${node.child ? html`<a class="button" href=${flow_href(node.child, context)}>Flow ${node.child}</a> ` : ''}
-    ${node.node_status === 'failed' && steers && html`<${Action} run=${say('flow.retry', {node: node.name})}>Run it again<//>`}</p></aside>`;
+    ${node.node_status === 'failed' && can_steer && html`<${Action} run=${make_answer('flow.retry', {node: node.name})}>Run it again<//>`}</p></aside>`;
 }
 
 function Definition({id, context}) {
   const {value, error} = useCall('flow.get', {id, context_id: context, definition: true});
   if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`;
-  const text = text_of(value.definition, 2);
-  return html`<p class="actions"><${Copy} text=${text}/><a class="button" href=${href(['try'], {context, kind: 'flow', of: String(id)})}>Change and run</a></p><${Value} of=${text}/>
-    ${value.inputs && html`<h3>Inputs</h3><${Pairs} of=${value.inputs}/>`}${Object.keys(object_of(value.env_vars)).length > 0 && html`<h3>Environment</h3><${Pairs} of=${value.env_vars}/>`}`;
+  const text = to_text(value.definition, 2);
+  return html`<p class="actions"><${CopyButton} text=${text}/><a class="button" href=${href(['try'], {context, kind: 'flow', of: String(id)})}>Change and run</a></p><${Value} value=${text}/>
+    ${value.inputs && html`<h3>Inputs</h3><${Pairs} fields=${value.inputs}/>`}${Object.keys(to_object(value.env_vars)).length > 0 && html`<h3>Environment</h3><${Pairs} fields=${value.env_vars}/>`}`;
 }
 
-function Outcome({id, context, moved}) {
-  const {value, error} = useCall('flow.result', {id, context_id: context}, [moved]);
+function FlowResult({id, context, version}) {
+  const {value, error} = useCall('flow.result', {id, context_id: context}, [version]);
   if (!value) return error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`;
-  return Object.keys(object_of(value.result)).length === 0 ? html`<p class="empty">${value.ended ? 'Its jobs returned no result.' : 'No result yet.'}</p>` : html`<${Pairs} of=${value.result}/>`;
+  return Object.keys(to_object(value.result)).length === 0 ? html`<p class="empty">${value.ended ? 'Its jobs returned no result.' : 'No result yet.'}</p>` : html`<${Pairs} fields=${value.result}/>`;
 }
 
-function Others({name, id, context}) {
+function OtherRuns({name, id, context}) {
   const {value} = useCall('flow.list', {name, context_id: context, limit: 12}, [], name !== '');
   const now = useNow();
-  const others = (value ?? []).filter((each) => each.id !== id);
-  if (others.length === 0) return html`<p class="empty">It is the only run of this name.</p>`;
-  return html`<table><tbody>${others.map((each) => html`<tr><td><${State} of=${flow_state(each)}/></td><td><a href=${flow_href(each.id, context)}>flow ${each.id}</a></td><td><${Ago} at=${each.at_ms} now=${now}/></td><td class="num">${each.started_ms && each.ended_ms ? span(elapsed(each.started_ms, each.ended_ms)) : ''}</td></tr>`)}</tbody></table>`;
+  const other_flows = (value ?? []).filter((entry) => entry.id !== id);
+  if (other_flows.length === 0) return html`<p class="empty">It is the only run of this name.</p>`;
+  return html`<table><tbody>${other_flows.map((entry) => html`<tr><td><${State} state=${flow_state(entry)}/></td><td><a href=${flow_href(entry.id, context)}>flow ${entry.id}</a></td><td><${RelativeTime} at_ms=${entry.at_ms} now=${now}/></td><td class="num">${entry.started_ms && entry.ended_ms ? format_duration(elapsed(entry.started_ms, entry.ended_ms)) : ''}</td></tr>`)}</tbody></table>`;
 }
 
 const VIEWS = [['graph', 'Graph'], ['timeline', 'Timeline'], ['result', 'Result'], ['definition', 'Definition'], ['runs', 'Other runs']];
 
 export function FlowView({id, query, context, rights}) {
-  const {dag, record, why, error, gone, moved, load} = useFlow(id, context);
+  const {dag, record, reasons, error, gone, version, load} = useFlow(id, context);
   const now = useNow();
-  const shown = VIEWS.some(([name]) => name === query.view) ? query.view : 'graph';
-  const chosen = query.node ?? '';
-  const choose = (node) => go(flow_href(id, context, {view: shown, node: node === chosen ? '' : node}));
+  const view = VIEWS.some(([name]) => name === query.view) ? query.view : 'graph';
+  const selected = query.node ?? '';
+  const select = (node) => navigate(flow_href(id, context, {view: view, node: node === selected ? '' : node}));
   useTitle(record ? record.name || `flow ${id}` : `flow ${id}`);
   if (!dag || !record) return html`<main><p><a href=${href(['flows'], {context})}>Flows</a> / ${id}</p>${error ? html`<${Problem} error=${error}/>` : html`<p class="empty">Loading \u2026</p>`}</main>`;
-  const ended = ['finished', 'error'].includes(record.status);
-  const own = record.caller_id === rights?.actor;
-  const steers = rights && (rights.steer_all || (rights.steer_own && own));
-  const call = (method, more = {}) => async () => { await rpc(method, {id, context_id: context, ...more}); await load(); };
+  const has_ended = ['finished', 'error'].includes(record.status);
+  const is_owner = record.caller_id === rights?.actor;
+  const can_steer = rights && (rights.steer_all || (rights.steer_own && is_owner));
+  const call = (method, params = {}) => async () => { await rpc(method, {id, context_id: context, ...params}); await load(); };
   const nodes = dag.nodes.filter((node) => !node.on_call || node.node_status !== 'pending');
-  const done = nodes.filter((node) => ['completed', 'failed', 'cancelled'].includes(node.node_status)).length;
-  const skipped = nodes.filter((node) => node.detail === 'skipped').length;
-  const node = dag.nodes.find((each) => each.name === chosen);
-  const asking = dag.nodes.filter((each) => node_state(each)[0] === 'asks' && each.name !== chosen);
-  const retries = record.status === 'error' && !/flow replay/.test(why?.[0]?.next ?? '');
-  const again = async () => {
-    const made = await rpc('flow.replay', {id, context_id: context});
-    await rpc('flow.start', {id: made.id, context_id: context});
-    go(flow_href(made.id, context));
+  const ended_count = nodes.filter((node) => ['completed', 'failed', 'cancelled'].includes(node.node_status)).length;
+  const skipped_count = nodes.filter((node) => node.detail === 'skipped').length;
+  const node = dag.nodes.find((entry) => entry.name === selected);
+  const waiting_nodes = dag.nodes.filter((entry) => node_state(entry)[0] === 'asks' && entry.name !== selected);
+  const can_retry = record.status === 'error' && !/flow replay/.test(reasons?.[0]?.next ?? '');
+  const replay = async () => {
+    const flow = await rpc('flow.replay', {id, context_id: context});
+    await rpc('flow.start', {id: flow.id, context_id: context});
+    navigate(flow_href(flow.id, context));
   };
   return html`<main class="flow-view">
-    <p class="crumbs"><a href=${href(['flows'], {context})}>Flows</a> / ${record.parent ? html`<span class="quiet">part of <bdi>${line(record.parent)}</bdi></span> / ` : ''}${id}</p>
-    <div class="title"><h1><${Their} text=${record.name || `flow ${id}`} most=${120}/></h1><${State} of=${flow_state(ended ? record : {...record, detail: dag.detail})}/>
-      <div class="actions">${steers && record.detail === 'new' && html`<${Action} kind="first" run=${call('flow.start')}>Start<//>`}
-        ${steers && retries && html`<${Action} kind="first" keys="r" title="the failed nodes (r)" run=${call('flow.retry')}>Run again<//>`}
-        ${steers && rights.create && ended && html`<${Action} kind=${retries ? '' : 'first'} keys=${retries ? '' : 'r'} title=${`a new run of the same definition, as actor ${record.caller_id}`} run=${again}>${retries ? 'New run' : 'Run again'}<//>`}
-        ${steers && record.status === 'started' && (record.detail === 'paused' ? html`<${Action} run=${call('flow.resume')}>Resume<//>` : html`<${Action} run=${call('flow.pause')} title="no new job starts">Pause<//>`)}
-        ${steers && record.status === 'started' && html`<${Action} keys="x" title="ends its jobs, then compensates (x)" run=${call('flow.cancel')}>Cancel<//>`}</div></div>
-    <p class="facts quiet"><span>caller ${record.caller_id}</span><span>${counted(dag.nodes.length, 'node')}</span>${record.started_ms ? html`<span>${ended ? 'took' : 'runs for'} ${span(elapsed(record.started_ms, ended ? record.ended_ms : now))}</span>` : ''}<span>${ended ? html`ended <${Ago} at=${record.ended_ms} now=${now}/>` : html`created <${Ago} at=${number_of(record.created_at) * 1000} now=${now}/>`}</span></p>
-    <div class="progress"><progress max=${Math.max(nodes.length, 1)} value=${done} aria-label="progress"></progress><span>${done} of ${nodes.length} done${skipped > 0 ? `, ${skipped} skipped` : ''}</span></div>
+    <p class="crumbs"><a href=${href(['flows'], {context})}>Flows</a> / ${record.parent ? html`<span class="quiet">part of <bdi>${to_line(record.parent)}</bdi></span> / ` : ''}${id}</p>
+    <div class="title"><h1><${UntrustedText} text=${record.name || `flow ${id}`} max_chars=${120}/></h1><${State} state=${flow_state(has_ended ? record : {...record, detail: dag.detail})}/>
+      <div class="actions">${can_steer && record.detail === 'new' && html`<${Action} kind="first" run=${call('flow.start')}>Start<//>`}
+        ${can_steer && can_retry && html`<${Action} kind="first" keys="r" title="the failed nodes (r)" run=${call('flow.retry')}>Run again<//>`}
+        ${can_steer && rights.create && has_ended && html`<${Action} kind=${can_retry ? '' : 'first'} keys=${can_retry ? '' : 'r'} title=${`a new run of the same definition, as actor ${record.caller_id}`} run=${replay}>${can_retry ? 'New run' : 'Run again'}<//>`}
+        ${can_steer && record.status === 'started' && (record.detail === 'paused' ? html`<${Action} run=${call('flow.resume')}>Resume<//>` : html`<${Action} run=${call('flow.pause')} title="no new job starts">Pause<//>`)}
+        ${can_steer && record.status === 'started' && html`<${Action} keys="x" title="ends its jobs, then compensates (x)" run=${call('flow.cancel')}>Cancel<//>`}</div></div>
+    <p class="facts quiet"><span>caller ${record.caller_id}</span><span>${format_counted(dag.nodes.length, 'node')}</span>${record.started_ms ? html`<span>${has_ended ? 'took' : 'runs for'} ${format_duration(elapsed(record.started_ms, has_ended ? record.ended_ms : now))}</span>` : ''}<span>${has_ended ? html`ended <${RelativeTime} at_ms=${record.ended_ms} now=${now}/>` : html`created <${RelativeTime} at_ms=${to_number(record.created_at) * 1000} now=${now}/>`}</span></p>
+    <div class="progress"><progress max=${Math.max(nodes.length, 1)} value=${ended_count} aria-label="progress"></progress><span>${ended_count} of ${nodes.length} done${skipped_count > 0 ? `, ${skipped_count} skipped` : ''}</span></div>
     <${Problem} error=${error}/>${gone && html`<${Problem} error=${{message: gone}}/>`}
-    ${dag.anomalies?.length > 0 && html`<${Problem} error=${{message: list_of(dag.anomalies).slice(0, 3).map((each) => text_of(each)).join('; ')}}/>`}
-    ${record.status !== 'finished' && why?.length > 0 && html`<section class=${`card explain ${flow_state(record)[0]}`} aria-label="why">${why.slice(0, 3).map((each) => html`<${Explained} why=${each}/>`)}</section>`}
-    ${asking.map((each) => html`<${Node} key=${each.id} node=${each} id=${id} context=${context} rights=${rights} steers=${steers} load=${load} close=${() => choose(each.name)}/>`)}
-    <nav class="tabs" aria-label="of this flow">${VIEWS.map(([name, title]) => html`<a href=${flow_href(id, context, {view: name, node: chosen})} aria-current=${shown === name ? 'page' : null}>${title}</a>`)}</nav>
-    ${node && html`<${Node} key=${node.id} node=${node} id=${id} context=${context} rights=${rights} steers=${steers} load=${load} close=${() => choose(chosen)}/>`}
-    ${chosen && !node && html`<${Problem} error=${{message: `it has no node ${line(chosen, 60)}`}}/>`}
-    <section class="card" aria-label=${shown}>
-    ${shown === 'graph' && html`<${Graph} nodes=${dag.nodes} edges=${dag.edges} chosen=${chosen} choose=${choose} now=${dag.now_ms}/>`}
-    ${shown === 'timeline' && html`<${Timeline} dag=${dag} id=${id} context=${context} moved=${moved} choose=${choose} chosen=${chosen}/>`}
-    ${shown === 'result' && html`<${Outcome} id=${id} context=${context} moved=${moved}/>`}
-    ${shown === 'definition' && html`<${Definition} id=${id} context=${context}/>`}
-    ${shown === 'runs' && html`<${Others} name=${record.name} id=${id} context=${context}/>`}</section>
+    ${dag.anomalies?.length > 0 && html`<${Problem} error=${{message: to_list(dag.anomalies).slice(0, 3).map((entry) => to_text(entry)).join('; ')}}/>`}
+    ${record.status !== 'finished' && reasons?.length > 0 && html`<section class=${`card explain ${flow_state(record)[0]}`} aria-label="why">${reasons.slice(0, 3).map((entry) => html`<${Explanation} explanation=${entry}/>`)}</section>`}
+    ${waiting_nodes.map((entry) => html`<${NodeCard} key=${entry.id} node=${entry} id=${id} context=${context} rights=${rights} can_steer=${can_steer} load=${load} close=${() => select(entry.name)}/>`)}
+    <nav class="tabs" aria-label="of this flow">${VIEWS.map(([name, title]) => html`<a href=${flow_href(id, context, {view: name, node: selected})} aria-current=${view === name ? 'page' : null}>${title}</a>`)}</nav>
+    ${node && html`<${NodeCard} key=${node.id} node=${node} id=${id} context=${context} rights=${rights} can_steer=${can_steer} load=${load} close=${() => select(selected)}/>`}
+    ${selected && !node && html`<${Problem} error=${{message: `it has no node ${to_line(selected, 60)}`}}/>`}
+    <section class="card" aria-label=${view}>
+    ${view === 'graph' && html`<${Graph} nodes=${dag.nodes} edges=${dag.edges} selected=${selected} select=${select} now=${dag.now_ms}/>`}
+    ${view === 'timeline' && html`<${Timeline} dag=${dag} id=${id} context=${context} version=${version} select=${select} selected=${selected}/>`}
+    ${view === 'result' && html`<${FlowResult} id=${id} context=${context} version=${version}/>`}
+    ${view === 'definition' && html`<${Definition} id=${id} context=${context}/>`}
+    ${view === 'runs' && html`<${OtherRuns} name=${record.name} id=${id} context=${context}/>`}</section>
   </main>`;
 }

@@ -1,127 +1,127 @@
 // The list of flows, newest first. A flow that changes is updated in place.
-import {html, Typed, useAgain, useEffect, useMemo, useRef, useState, Ago, Problem, State, Their, flow_href, flow_state, go, href, replace, useNow, useTitle} from './ui.js';
-import {events, rpc} from './api.js';
+import {html, DelayedInput, useRetry, useEffect, useMemo, useRef, useState, RelativeTime, Problem, State, UntrustedText, flow_href, flow_state, navigate, href, replace_route, useNow, useTitle} from './ui.js';
+import {open_event_stream, rpc} from './api.js';
 import {Virtual} from './virtual.js';
 import {useNarrow} from './jobs.js';
-import {count, elapsed, list_of, span} from './text.js';
+import {format_count, elapsed, to_list, format_duration} from './text.js';
 
-const PAGE = 100, MOST_AT_FRONT = 4000;
+const PAGE_SIZE = 100, MAX_ROWS_AT_FRONT = 4000;
 const STATUSES = [['', 'all'], ['started', 'under way'], ['error', 'failed'], ['finished', 'finished'], ['dispatched', 'new']];
 
 export function Flows({query, context, cursor}) {
   useTitle('Flows');
   const now = useNow();
-  const narrow = useNarrow();
+  const is_narrow = useNarrow();
   const filter = {};
   for (const name of ['name', 'status', 'state']) if (query[name]) filter[name] = query[name];
   if (/^\d+$/.test(query.caller ?? '')) filter.caller_id = Number(query.caller);
   if (query.until && Number.isFinite(Date.parse(query.until))) filter.until_ms = Date.parse(query.until);
   const key = JSON.stringify([context, filter]);
-  const rows = useMemo(() => ({all: [], at: new Map(), after: '', over: false, searched: 0, fresh: false}), [key]);
+  const rows = useMemo(() => ({list: [], by_id: new Map(), after: '', is_complete: false, scanned: 0, has_new: false}), [key]);
   const [state, set] = useState({tick: 0, error: null});
-  const busy = useRef(null), at_front = useRef(true), renew_soon = useRef(() => {});
-  const show = (error = null) => set((was) => ({tick: was.tick + 1, error}));
+  const loading_rows = useRef(null), at_front = useRef(true), schedule_update = useRef(() => {});
+  const redraw = (error = null) => set((previous) => ({tick: previous.tick + 1, error}));
   const load = async () => {
-    if (busy.current === rows || rows.over) return;
-    busy.current = rows;
+    if (loading_rows.current === rows || rows.is_complete) return;
+    loading_rows.current = rows;
     try {
-      for (let found = 0; found === 0 && !rows.over && busy.current === rows;) {  // read on if no flow of a page matches the filter
-        const page = await rpc('flows.page', {context_id: context, ...filter, limit: PAGE, ...(rows.after ? {after: rows.after} : {})});
-        for (const flow of page.flows) if (!rows.at.has(flow.id)) { rows.at.set(flow.id, flow); rows.all.push(flow); found++; }
-        Object.assign(rows, {after: page.after, over: page.after === '', searched: rows.searched + page.looked_at});
-        show();
+      for (let match_count = 0; match_count === 0 && !rows.is_complete && loading_rows.current === rows;) {  // read on if no flow of a page matches the filter
+        const page = await rpc('flows.page', {context_id: context, ...filter, limit: PAGE_SIZE, ...(rows.after ? {after: rows.after} : {})});
+        for (const flow of page.flows) if (!rows.by_id.has(flow.id)) { rows.by_id.set(flow.id, flow); rows.list.push(flow); match_count++; }
+        Object.assign(rows, {after: page.after, is_complete: page.after === '', scanned: rows.scanned + page.looked_at});
+        redraw();
       }
     } catch (error) {
-      show(error);
+      redraw(error);
     }
-    if (busy.current === rows) busy.current = null;
+    if (loading_rows.current === rows) loading_rows.current = null;
   };
-  useEffect(() => { load(); return () => { busy.current = null; }; }, [rows]);
-  useAgain(state.error, load);
+  useEffect(() => { load(); return () => { loading_rows.current = null; }; }, [rows]);
+  useRetry(state.error, load);
   // Update changed flows. New flows are added only while the reader is at the top of the list.
   useEffect(() => {
-    const moved = new Map();
+    const changes = new Map();
     let timer = 0;
-    const renew = async () => {
+    const update_rows = async () => {
       timer = 0;
-      const heard = new Map(moved);
-      moved.clear();
-      rows.fresh ||= [...heard.keys()].some((id) => !rows.at.has(id) && id > (rows.all[0]?.id ?? 0));
-      for (const [id, data] of heard) if (rows.at.has(id)) Object.assign(rows.at.get(id), {status: data.status, detail: data.detail, error: data.error, ...(data.status === 'started' ? {} : {ended_ms: rows.at.get(id).ended_ms ?? 0})});
+      const received = new Map(changes);
+      changes.clear();
+      rows.has_new ||= [...received.keys()].some((id) => !rows.by_id.has(id) && id > (rows.list[0]?.id ?? 0));
+      for (const [id, data] of received) if (rows.by_id.has(id)) Object.assign(rows.by_id.get(id), {status: data.status, detail: data.detail, error: data.error, ...(data.status === 'started' ? {} : {ended_ms: rows.by_id.get(id).ended_ms ?? 0})});
       if (at_front.current) {
-        if (rows.fresh) await read_first();
-        const stands = (flow) => (!filter.status || flow.status === filter.status) && (!filter.state || flow.status === filter.state || flow.detail === filter.state);
-        keep(rows.all.filter(stands));
-        if (rows.all.length > MOST_AT_FRONT) {
-          keep(rows.all.slice(0, MOST_AT_FRONT / 2));
-          Object.assign(rows, {after: String(rows.all[rows.all.length - 1].id), over: false});
+        if (rows.has_new) await read_first_page();
+        const matches = (flow) => (!filter.status || flow.status === filter.status) && (!filter.state || flow.status === filter.state || flow.detail === filter.state);
+        set_rows(rows.list.filter(matches));
+        if (rows.list.length > MAX_ROWS_AT_FRONT) {
+          set_rows(rows.list.slice(0, MAX_ROWS_AT_FRONT / 2));
+          Object.assign(rows, {after: String(rows.list[rows.list.length - 1].id), is_complete: false});
         }
       }
-      show();
+      redraw();
     };
-    const keep = (flows) => {
-      if (flows.length < rows.all.length) Object.assign(rows, {all: flows, at: new Map(flows.map((flow) => [flow.id, flow]))});
+    const set_rows = (flows) => {
+      if (flows.length < rows.list.length) Object.assign(rows, {list: flows, by_id: new Map(flows.map((flow) => [flow.id, flow]))});
     };
-    const read_first = async () => {
-      rows.fresh = false;
-      const page = await rpc('flows.page', {context_id: context, ...filter, limit: PAGE}).catch(() => null);  // the next change repeats the call
-      if (!page) return void (rows.fresh = true);
-      const first = page.flows.filter((flow) => !rows.at.has(flow.id));
+    const read_first_page = async () => {
+      rows.has_new = false;
+      const page = await rpc('flows.page', {context_id: context, ...filter, limit: PAGE_SIZE}).catch(() => null);  // the next change repeats the call
+      if (!page) return void (rows.has_new = true);
+      const new_flows = page.flows.filter((flow) => !rows.by_id.has(flow.id));
       // A whole page is new, so there may be a gap before the loaded rows. Start the list again.
-      if (first.length === PAGE) Object.assign(rows, {all: [], at: new Map(), after: page.after, over: page.after === ''});
-      for (const flow of first) rows.at.set(flow.id, flow);
-      rows.all = [...first, ...rows.all];
+      if (new_flows.length === PAGE_SIZE) Object.assign(rows, {list: [], by_id: new Map(), after: page.after, is_complete: page.after === ''});
+      for (const flow of new_flows) rows.by_id.set(flow.id, flow);
+      rows.list = [...new_flows, ...rows.list];
     };
-    renew_soon.current = () => { timer ||= setTimeout(renew, 0); };
-    const end = events(new URLSearchParams({context}).toString(), (event, data) => {
+    schedule_update.current = () => { timer ||= setTimeout(update_rows, 0); };
+    const close_stream = open_event_stream(new URLSearchParams({context}).toString(), (event, data) => {
       if (event !== 'flow') return;
-      moved.set(data.flow, data);
-      timer ||= setTimeout(renew, 500);
+      changes.set(data.flow, data);
+      timer ||= setTimeout(update_rows, 500);
     });
-    return () => { end(); clearTimeout(timer); };
+    return () => { close_stream(); clearTimeout(timer); };
   }, [rows]);
-  const to_front = (top) => {
-    at_front.current = top;
-    if (top && rows.fresh) renew_soon.current();
+  const on_top_change = (is_at_top) => {
+    at_front.current = is_at_top;
+    if (is_at_top && rows.has_new) schedule_update.current();
   };
   // The selection is a flow, not an index, so that new rows do not move it.
-  const [chosen_id, choose] = useState(0);
-  const chosen = chosen_id ? rows.all.findIndex((each) => each.id === chosen_id) : -1;
+  const [selected_id, select] = useState(0);
+  const selected = selected_id ? rows.list.findIndex((entry) => entry.id === selected_id) : -1;
   cursor.current = {
-    move: (by) => choose(rows.all[Math.max(0, Math.min(rows.all.length - 1, chosen + by))]?.id ?? 0),
-    open: () => { if (chosen >= 0) go(flow_href(chosen_id, context)); },
+    move: (delta) => select(rows.list[Math.max(0, Math.min(rows.list.length - 1, selected + delta))]?.id ?? 0),
+    open: () => { if (selected >= 0) navigate(flow_href(selected_id, context)); },
   };
   const timer = useRef(0);
-  const soon = (name) => (event) => {
+  const set_delayed = (name) => (event) => {
     const {value} = event.target;
     clearTimeout(timer.current);
-    timer.current = setTimeout(() => replace(href(['flows'], {...query, context, [name]: value})), 250);
+    timer.current = setTimeout(() => replace_route(href(['flows'], {...query, context, [name]: value})), 250);
   };
   const row = (i) => {
-    const flow = rows.all[i];
-    return html`<div role="row" key=${flow.id} aria-rowindex=${i + 1} class=${`job flow${i === chosen ? ' chosen' : ''}`}>
-      <span role="cell" class="what"><${State} of=${flow_state(flow)}/></span>
-      <span role="cell" class="name"><a href=${flow_href(flow.id, context)}><${Their} text=${flow.name || 'flow'} most=${120}/></a></span>
+    const flow = rows.list[i];
+    return html`<div role="row" key=${flow.id} aria-rowindex=${i + 1} class=${`job flow${i === selected ? ' chosen' : ''}`}>
+      <span role="cell" class="what"><${State} state=${flow_state(flow)}/></span>
+      <span role="cell" class="name"><a href=${flow_href(flow.id, context)}><${UntrustedText} text=${flow.name || 'flow'} max_chars=${120}/></a></span>
       <span role="cell" class="key quiet">${flow.id}</span>
-      <span role="cell" class="type quiet">${list_of(flow.jobs).length || ''}</span>
-      <span role="cell" class="when quiet"><${Ago} at=${flow.at_ms} now=${now}/></span>
-      <span role="cell" class="took num quiet">${flow.started_ms && (flow.ended_ms || flow.status === 'started') ? span(elapsed(flow.started_ms, flow.ended_ms || now)) : ''}</span>
-      <span role="cell" class="error"><${Their} text=${flow.error} most=${200}/></span></div>`;
+      <span role="cell" class="type quiet">${to_list(flow.jobs).length || ''}</span>
+      <span role="cell" class="when quiet"><${RelativeTime} at_ms=${flow.at_ms} now=${now}/></span>
+      <span role="cell" class="took num quiet">${flow.started_ms && (flow.ended_ms || flow.status === 'started') ? format_duration(elapsed(flow.started_ms, flow.ended_ms || now)) : ''}</span>
+      <span role="cell" class="error"><${UntrustedText} text=${flow.error} max_chars=${200}/></span></div>`;
   };
   const head = html`<div role="rowgroup" class="head"><div role="row" class="job flow"><span role="columnheader" class="what">state</span><span role="columnheader" class="name">name</span><span role="columnheader" class="key">flow</span><span role="columnheader" class="type">nodes</span><span role="columnheader" class="when">created</span><span role="columnheader" class="took num">took</span><span role="columnheader" class="error">error</span></div></div>`;
-  const all = Object.keys(filter).length === 0;
+  const is_unfiltered = Object.keys(filter).length === 0;
   return html`<main class="list"><h1 class="hidden">Flows</h1>
     <form class="filter" role="search" onSubmit=${(event) => event.preventDefault()}>
-      <label class="find"><span class="hidden">of this definition</span><${Typed} id="find" type="search" placeholder="of this name  ( / )" value=${query.name ?? ''} change=${soon('name')}/></label>
-      <div class="choices" role="group" aria-label="state">${STATUSES.map(([status, word]) => html`<button type="button" aria-pressed=${(query.status ?? '') === status} onClick=${() => replace(href(['flows'], {...query, context, status}))}>${word}</button>`)}</div>
+      <label class="find"><span class="hidden">of this definition</span><${DelayedInput} id="find" type="search" placeholder="of this name  ( / )" value=${query.name ?? ''} change=${set_delayed('name')}/></label>
+      <div class="choices" role="group" aria-label="state">${STATUSES.map(([status, label]) => html`<button type="button" aria-pressed=${(query.status ?? '') === status} onClick=${() => replace_route(href(['flows'], {...query, context, status}))}>${label}</button>`)}</div>
       <details class="more" open=${Boolean(query.caller || query.until)}><summary>more</summary><div>
-        <label>caller <${Typed} inputmode="numeric" value=${query.caller ?? ''} placeholder="12" change=${soon('caller')}/></label>
-        <label>made until <input type="datetime-local" value=${query.until ?? ''} onChange=${soon('until')}/></label></div></details>
-      ${!all && html`<a class="button small" href=${href(['flows'], {context})}>clear</a>`}
+        <label>caller <${DelayedInput} inputmode="numeric" value=${query.caller ?? ''} placeholder="12" change=${set_delayed('caller')}/></label>
+        <label>made until <input type="datetime-local" value=${query.until ?? ''} onChange=${set_delayed('until')}/></label></div></details>
+      ${!is_unfiltered && html`<a class="button small" href=${href(['flows'], {context})}>clear</a>`}
     </form>
-    <p class="quiet status" role="status">${count(rows.all.length)}${rows.over ? '' : '+'} shown${all || rows.over ? '' : `, ${count(rows.searched)} scanned`}
-      ${rows.fresh && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; to_front(true); }}>New ones</button>`}</p><${Problem} error=${state.error}/>
-    ${rows.all.length === 0 && rows.over ? html`<p class="empty">${all ? html`No flow yet. <a href=${href(['try'], {context, kind: 'flow'})}>Try one.</a>` : 'No flow matches.'}</p>`
-      : html`<${Virtual} count=${rows.all.length} height=${narrow ? 54 : 30} row=${row} near_end=${load} chosen=${chosen} name=${String(chosen_id)} label="flows" head=${head} onTop=${to_front}/>`}
+    <p class="quiet status" role="status">${format_count(rows.list.length)}${rows.is_complete ? '' : '+'} shown${is_unfiltered || rows.is_complete ? '' : `, ${format_count(rows.scanned)} scanned`}
+      ${rows.has_new && html` <button type="button" class="small" onClick=${() => { document.querySelector('.virtual').scrollTop = 0; on_top_change(true); }}>New ones</button>`}</p><${Problem} error=${state.error}/>
+    ${rows.list.length === 0 && rows.is_complete ? html`<p class="empty">${is_unfiltered ? html`No flow yet. <a href=${href(['try'], {context, kind: 'flow'})}>Try one.</a>` : 'No flow matches.'}</p>`
+      : html`<${Virtual} count=${rows.list.length} height=${is_narrow ? 54 : 30} render_row=${row} on_near_end=${load} selected=${selected} name=${String(selected_id)} label="flows" head=${head} on_top_change=${on_top_change}/>`}
   </main>`;
 }

@@ -1,37 +1,37 @@
 // The key of an actor, in the format of `mycojobs key new`, which signs logins. It is kept only as a CryptoKey that cannot
 // be exported, so scripts can sign with it but cannot read it.
 
-const HEAD = 'mycojobs-ed25519-secret:';
-const PKCS8 = '302e020100300506032b657004220420';  // PKCS #8 header before the 32 bytes of an Ed25519 key (RFC 8410)
+const KEY_PREFIX = 'mycojobs-ed25519-secret:';
+const PKCS8_PREFIX = '302e020100300506032b657004220420';  // PKCS #8 header before the 32 bytes of an Ed25519 key (RFC 8410)
 
-const from_hex = (text) => Uint8Array.from(text.match(/../g) ?? [], (each) => parseInt(each, 16));
-const to_hex = (bytes) => [...new Uint8Array(bytes)].map((each) => each.toString(16).padStart(2, '0')).join('');
+const parse_hex = (text) => Uint8Array.from(text.match(/../g) ?? [], (byte) => parseInt(byte, 16));
+const to_hex = (bytes) => [...new Uint8Array(bytes)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 
-export const looks_like_key = (text) => text.trim().startsWith(HEAD);
+export const is_key_text = (text) => text.trim().startsWith(KEY_PREFIX);
 
 // Parses a key. Returns {signer: public key as hex, sign(bytes): signature as hex}. Throws for an invalid key.
-export async function read_key(text) {
-  const seed = text.trim().slice(HEAD.length);
-  if (!looks_like_key(text) || !/^[0-9a-f]{64}$/.test(seed)) throw new Error('this is not a key of `mycojobs key new`');
+export async function parse_key(text) {
+  const seed = text.trim().slice(KEY_PREFIX.length);
+  if (!is_key_text(text) || !/^[0-9a-f]{64}$/.test(seed)) throw new Error('this is not a key of `mycojobs key new`');
   if (!globalThis.crypto?.subtle) throw new Error('a browser signs only on https and on localhost: open the page there, or use a token');
-  const bytes = from_hex(PKCS8 + seed);
-  const open = await crypto.subtle.importKey('pkcs8', bytes, 'Ed25519', true, ['sign']);
-  const {x} = await crypto.subtle.exportKey('jwk', open);
+  const bytes = parse_hex(PKCS8_PREFIX + seed);
+  const extractable_key = await crypto.subtle.importKey('pkcs8', bytes, 'Ed25519', true, ['sign']);
+  const {x} = await crypto.subtle.exportKey('jwk', extractable_key);
   const key = await crypto.subtle.importKey('pkcs8', bytes, 'Ed25519', false, ['sign']);
   bytes.fill(0);
-  const signer = to_hex(Uint8Array.from(atob(x.replace(/-/g, '+').replace(/_/g, '/')), (each) => each.charCodeAt(0)));
-  return {signer, sign: async (what) => to_hex(await crypto.subtle.sign('Ed25519', key, what))};
+  const signer = to_hex(Uint8Array.from(atob(x.replace(/-/g, '+').replace(/_/g, '/')), (byte) => byte.charCodeAt(0)));
+  return {signer, sign: async (message) => to_hex(await crypto.subtle.sign('Ed25519', key, message))};
 }
 
 // Returns the bytes to sign for a login: a line that names the purpose, then the deterministic CBOR encoding of an object
 // of texts (RFC 8949, 4.2.1).
-export function login_bytes(said) {
-  const text = (each) => {
-    const bytes = new TextEncoder().encode(each), n = bytes.length;
-    return [...(n < 24 ? [0x60 + n] : n < 256 ? [0x78, n] : [0x79, n >> 8, n & 255]), ...bytes];
+export function encode_login(fields) {
+  const encode_text = (value) => {
+    const bytes = new TextEncoder().encode(value), length = bytes.length;
+    return [...(length < 24 ? [0x60 + length] : length < 256 ? [0x78, length] : [0x79, length >> 8, length & 255]), ...bytes];
   };
-  const rows = Object.entries(said).map(([name, value]) => [text(name), text(value)]);
-  const before = (a, b) => { const at = a.findIndex((each, i) => each !== b[i]); return a[at] - b[at]; };
-  rows.sort((a, b) => before(a[0], b[0]));
-  return Uint8Array.from([...new TextEncoder().encode('mycojobs login 1\n'), 0xa0 + rows.length, ...rows.flat(2)]);
+  const entries = Object.entries(fields).map(([name, value]) => [encode_text(name), encode_text(value)]);
+  const compare = (a, b) => { const index = a.findIndex((value, i) => value !== b[i]); return a[index] - b[index]; };
+  entries.sort((a, b) => compare(a[0], b[0]));
+  return Uint8Array.from([...new TextEncoder().encode('mycojobs login 1\n'), 0xa0 + entries.length, ...entries.flat(2)]);
 }

@@ -1,56 +1,56 @@
 // Splits the output of jobs into lines. No side effects.
-const MOST_LINES = 200_000, MOST_CHARS = 64 << 20;  // limits of the page; older lines are dropped
+const MAX_LINES = 200_000, MAX_CHARS = 64 << 20;  // limits of the page; older lines are dropped
 
 // Appends text to an open line. A carriage return discards the previous text of the line; one at the end takes effect when
 // more text follows. Returns the change of the line's length.
-function write(line, part) {
+function append_part(line, part) {
   let end = part.length;
   while (end > 0 && part[end - 1] === '\r') end--;
-  const before = line.text.length;
+  const old_length = line.text.length;
   if (end > 0) {
-    const at = part.lastIndexOf('\r', end - 1);
-    line.text = (line.returned || at >= 0 ? '' : line.text) + part.slice(at + 1, end);
+    const return_index = part.lastIndexOf('\r', end - 1);
+    line.text = (line.returned || return_index >= 0 ? '' : line.text) + part.slice(return_index + 1, end);
     line.returned = false;
   }
   line.returned ||= end < part.length;
-  return line.text.length - before;
+  return line.text.length - old_length;
 }
 
-// Collects pieces of output from the server as lines. Each stream of each writer (`of`, if there are several) has its own
-// open line, which the next piece of this stream continues.
+// Collects pieces of output from the server as lines. Each stream of each writer has an open line, which the next piece of
+// this stream continues. A piece has the field `writer` only if several writers share the log.
 export class LogLines {
   lines = [];
   dropped = 0;
   chars = 0;
-  open = new Map();
-  renewed = () => {};  // notifies the watcher of new lines
-  watch(then) {
-    this.renewed = then;
-    then();
-    return () => { this.renewed = () => {}; };
+  open_lines = new Map();
+  notify = () => {};  // notifies the watcher of new lines
+  watch(listener) {
+    this.notify = listener;
+    listener();
+    return () => { this.notify = () => {}; };
   }
-  take(piece) {
+  add_piece(piece) {
     const parts = piece.text.split('\n');
     parts.forEach((part, i) => {
-      const last = i === parts.length - 1;
-      const place = piece.of ? `${piece.of} ${piece.stream}` : piece.stream;
-      let line = this.open.get(place);
-      if (last && part === '') return;
+      const is_last = i === parts.length - 1;
+      const stream_key = piece.writer ? `${piece.writer} ${piece.stream}` : piece.stream;
+      let line = this.open_lines.get(stream_key);
+      if (is_last && part === '') return;
       if (!line) {
-        line = {seq: piece.seq, at: piece.ts_ms, stream: piece.stream, of: piece.of, text: '', number: this.dropped + this.lines.length + 1};
+        line = {seq: piece.seq, at: piece.ts_ms, stream: piece.stream, writer: piece.writer, text: '', number: this.dropped + this.lines.length + 1};
         this.lines.push(line);
-        this.open.set(place, line);
+        this.open_lines.set(stream_key, line);
       }
-      this.chars += write(line, part);
-      if (!last) this.open.delete(place);
+      this.chars += append_part(line, part);
+      if (!is_last) this.open_lines.delete(stream_key);
     });
-    if (this.lines.length > MOST_LINES * 1.1 || this.chars > MOST_CHARS * 1.1) this.shorten();
+    if (this.lines.length > MAX_LINES * 1.1 || this.chars > MAX_CHARS * 1.1) this.drop_oldest_lines();
   }
-  shorten() {
-    let from = 0;
-    while (this.lines.length - from > MOST_LINES || (this.chars > MOST_CHARS && from < this.lines.length - 1)) this.chars -= this.lines[from++].text.length;
-    const gone = new Set(this.lines.splice(0, from));
-    for (const [place, line] of this.open) if (gone.has(line)) this.open.delete(place);
-    this.dropped += from;
+  drop_oldest_lines() {
+    let drop_count = 0;
+    while (this.lines.length - drop_count > MAX_LINES || (this.chars > MAX_CHARS && drop_count < this.lines.length - 1)) this.chars -= this.lines[drop_count++].text.length;
+    const dropped_lines = new Set(this.lines.splice(0, drop_count));
+    for (const [stream_key, line] of this.open_lines) if (dropped_lines.has(line)) this.open_lines.delete(stream_key);
+    this.dropped += drop_count;
   }
 }

@@ -1,83 +1,83 @@
 // The log of a job, with live updates, search and colours. Suitable for 10^5 lines and for lines of 10 MiB.
-import {html, useEffect, useMemo, useRef, useState, Copy, Kept} from './ui.js';
+import {html, useEffect, useMemo, useRef, useState, CopyButton, Memo} from './ui.js';
 import {Virtual} from './virtual.js';
-import {bytes, clock, count, counted, line as clip, log_parts, log_text, moment, plain} from './text.js';
+import {format_bytes, format_clock, format_count, format_counted, to_line, parse_log_line, strip_escapes, format_time, escape_hidden} from './text.js';
 
-const HEIGHT = 20;
-const LONGEST = 2000;  // maximum of shown characters of a line
+const ROW_HEIGHT = 20;
+const MAX_CHARS = 2000;  // maximum of shown characters of a line
 
-function Text({text, find}) {
-  const [whole, show] = useState(false);
-  const cut = text.length > LONGEST && !whole;
-  const parts = log_parts(cut ? text.slice(0, LONGEST) : text.length > 200_000 ? text.slice(0, 200_000) : text);
-  const marked = (piece) => {
-    if (!find) return piece;
-    const low = piece.toLowerCase(), out = [];
-    let from = 0;
-    for (let at = low.indexOf(find); at >= 0; at = low.indexOf(find, from)) {
-      out.push(piece.slice(from, at), html`<mark>${piece.slice(at, at + find.length)}</mark>`);
-      from = at + find.length;
+function LogText({text, needle}) {
+  const [is_expanded, expand] = useState(false);
+  const is_truncated = text.length > MAX_CHARS && !is_expanded;
+  const parts = parse_log_line(is_truncated ? text.slice(0, MAX_CHARS) : text.length > 200_000 ? text.slice(0, 200_000) : text);
+  const highlight = (piece) => {
+    if (!needle) return piece;
+    const lower_case = piece.toLowerCase(), result = [];
+    let start = 0;
+    for (let index = lower_case.indexOf(needle); index >= 0; index = lower_case.indexOf(needle, start)) {
+      result.push(piece.slice(start, index), html`<mark>${piece.slice(index, index + needle.length)}</mark>`);
+      start = index + needle.length;
     }
-    return [...out, piece.slice(from)];
+    return [...result, piece.slice(start)];
   };
-  return html`<bdi dir="ltr">${parts.map((part) => (part.style ? html`<span class=${part.style}>${marked(part.text)}</span>` : marked(part.text)))}</bdi>${
-    cut && html` <span class="quiet">\u2026 ${bytes(text.length)} in this line</span> <${Copy} text=${text} label="copy the line"/>`}`;
+  return html`<bdi dir="ltr">${parts.map((part) => (part.style ? html`<span class=${part.style}>${highlight(part.text)}</span>` : highlight(part.text)))}</bdi>${
+    is_truncated && html` <span class="quiet">\u2026 ${format_bytes(text.length)} in this line</span> <${CopyButton} text=${text} label="copy the line"/>`}`;
 }
 
 export function LogView({log, ended, error, command = 'mycojobs job logs'}) {
-  const [version, look] = useState(0);
-  useEffect(() => log.watch(() => look((n) => n + 1)), [log]);
-  const [find, set_find] = useState('');
-  const [only, set_only] = useState(false);
-  const [follow, set_follow] = useState(!ended);  // the log of an ended job is shown from its beginning
-  const [times, set_times] = useState(false);
-  const box = useRef(null);
-  const low = find.toLowerCase();
+  const [version, set_version] = useState(0);
+  useEffect(() => log.watch(() => set_version((n) => n + 1)), [log]);
+  const [query, set_query] = useState('');
+  const [only_matches, set_only_matches] = useState(false);
+  const [is_following, set_following] = useState(!ended);  // the log of an ended job is shown from its beginning
+  const [show_times, set_show_times] = useState(false);
+  const container = useRef(null);
+  const needle = query.toLowerCase();
   const lines = log.lines;
-  const found = useMemo(() => {
-    if (!low) return null;
-    const all = [];
-    for (let i = 0; i < lines.length; i++) if (log_text(lines[i].text).toLowerCase().includes(low)) all.push(i);
-    return all;
-  }, [low, version]);
-  const shown = found && only ? found : null;
-  const [at, set_at] = useState(-1);
-  useEffect(() => set_at(-1), [low]);
-  const step = (by) => {
-    if (!found?.length) return;
-    set_follow(false);
-    set_at((now) => (now < 0 ? (by > 0 ? 0 : found.length - 1) : (now + by + found.length) % found.length));
+  const matches = useMemo(() => {
+    if (!needle) return null;
+    const indexes = [];
+    for (let i = 0; i < lines.length; i++) if (strip_escapes(lines[i].text).toLowerCase().includes(needle)) indexes.push(i);
+    return indexes;
+  }, [needle, version]);
+  const filtered = matches && only_matches ? matches : null;
+  const [match_index, set_match_index] = useState(-1);
+  useEffect(() => set_match_index(-1), [needle]);
+  const move_match = (delta) => {
+    if (!matches?.length) return;
+    set_following(false);
+    set_match_index((index) => (index < 0 ? (delta > 0 ? 0 : matches.length - 1) : (index + delta + matches.length) % matches.length));
   };
-  const chosen = found && at >= 0 ? (shown ? at : found[at]) : -1;
-  const total = shown ? shown.length : lines.length;
-  const keys = (event) => {
-    if (event.key === 'Enter') step(event.shiftKey ? -1 : 1);
-    if (event.key === 'Escape') { set_find(''); event.target.blur(); event.stopPropagation(); }
+  const selected_row = matches && match_index >= 0 ? (filtered ? match_index : matches[match_index]) : -1;
+  const row_count = filtered ? filtered.length : lines.length;
+  const handle_key = (event) => {
+    if (event.key === 'Enter') move_match(event.shiftKey ? -1 : 1);
+    if (event.key === 'Escape') { set_query(''); event.target.blur(); event.stopPropagation(); }
   };
   const row = (i) => {
-    const index = shown ? shown[i] : i, line = lines[index];
-    const is_chosen = index === (found?.[at] ?? -1);
-    const draw = () => html`<div role="row" class=${`line ${line.stream}${is_chosen ? ' chosen' : ''}`}>
-      <span role="cell" class="number">${line.number}</span>${times && html`<span role="cell" class="number" title=${moment(line.at)}>${clock(line.at)}</span>`}
-      ${line.of && html`<span role="cell" class="whose"><bdi dir="ltr">${plain(clip(line.of, 60))}</bdi></span>`}
-      ${line.stream !== 'stdout' && html`<span role="cell" class="stream">${line.stream === 'stderr' ? 'err' : 'sys'}</span>`}<span role="cell" class="text"><${Text} text=${line.text} find=${low}/></span></div>`;
-    return line && html`<${Kept} key=${line.number} shows=${[line, line.text, low, times, is_chosen]} draw=${draw}/>`;
+    const index = filtered ? filtered[i] : i, line = lines[index];
+    const is_selected = index === (matches?.[match_index] ?? -1);
+    const draw = () => html`<div role="row" class=${`line ${line.stream}${is_selected ? ' chosen' : ''}`}>
+      <span role="cell" class="number">${line.number}</span>${show_times && html`<span role="cell" class="number" title=${format_time(line.at)}>${format_clock(line.at)}</span>`}
+      ${line.writer && html`<span role="cell" class="whose"><bdi dir="ltr">${escape_hidden(to_line(line.writer, 60))}</bdi></span>`}
+      ${line.stream !== 'stdout' && html`<span role="cell" class="stream">${line.stream === 'stderr' ? 'err' : 'sys'}</span>`}<span role="cell" class="text"><${LogText} text=${line.text} needle=${needle}/></span></div>`;
+    return line && html`<${Memo} key=${line.number} deps=${[line, line.text, needle, show_times, is_selected]} draw=${draw}/>`;
   };
-  return html`<div class="log" ref=${box}>
+  return html`<div class="log" ref=${container}>
     <div class="bar">
-      <label class="find"><span class="hidden">search the log</span><input type="search" placeholder="search the log" value=${find} onInput=${(e) => set_find(e.target.value)} onKeyDown=${keys}/></label>
-      ${found && html`<span class="quiet" role="status">${found.length ? `${at >= 0 ? `${count(at + 1)} of ` : ''}${counted(found.length, 'line')}` : 'nowhere'}</span>
-        <button type="button" class="small" onClick=${() => step(-1)} aria-label="the one before">\u2191</button><button type="button" class="small" onClick=${() => step(1)} aria-label="the next one">\u2193</button>
-        <label class="check"><input type="checkbox" checked=${only} onChange=${(e) => set_only(e.target.checked)}/> these alone</label>`}
+      <label class="find"><span class="hidden">search the log</span><input type="search" placeholder="search the log" value=${query} onInput=${(e) => set_query(e.target.value)} onKeyDown=${handle_key}/></label>
+      ${matches && html`<span class="quiet" role="status">${matches.length ? `${match_index >= 0 ? `${format_count(match_index + 1)} of ` : ''}${format_counted(matches.length, 'line')}` : 'nowhere'}</span>
+        <button type="button" class="small" onClick=${() => move_match(-1)} aria-label="the one before">\u2191</button><button type="button" class="small" onClick=${() => move_match(1)} aria-label="the next one">\u2193</button>
+        <label class="check"><input type="checkbox" checked=${only_matches} onChange=${(e) => set_only_matches(e.target.checked)}/> these alone</label>`}
       <span class="grow"></span>
-      <span class="quiet">${counted(log.dropped + lines.length, 'line')}${ended ? '' : ', live'}</span>
-      <label class="check"><input type="checkbox" checked=${times} onChange=${(e) => set_times(e.target.checked)}/> times</label>
-      <label class="check"><input type="checkbox" checked=${follow} onChange=${(e) => set_follow(e.target.checked)}/> follow</label>
+      <span class="quiet">${format_counted(log.dropped + lines.length, 'line')}${ended ? '' : ', live'}</span>
+      <label class="check"><input type="checkbox" checked=${show_times} onChange=${(e) => set_show_times(e.target.checked)}/> times</label>
+      <label class="check"><input type="checkbox" checked=${is_following} onChange=${(e) => set_following(e.target.checked)}/> follow</label>
     </div>
-    ${log.dropped > 0 && html`<p class="quiet">${counted(log.dropped, 'earlier line')} are not shown: <code>${command}</code> prints them</p>`}
+    ${log.dropped > 0 && html`<p class="quiet">${format_counted(log.dropped, 'earlier line')} are not shown: <code>${command}</code> prints them</p>`}
     ${error && html`<p class="problem">${error}</p>`}
-    ${total === 0 ? html`<p class="empty">${ended ? 'It has no output.' : 'Nothing yet.'}</p>`
-      : html`<div class="lines" data-rows=${Math.min(total, 24)} onWheel=${(e) => e.deltaY < 0 && set_follow(false)} onTouchMove=${() => set_follow(false)}
-          onKeyDown=${(e) => ['ArrowUp', 'PageUp', 'Home'].includes(e.key) && set_follow(false)}><${Virtual} count=${total} height=${HEIGHT} label="log" row=${row} chosen=${chosen} stick=${follow && !find}/></div>`}
+    ${row_count === 0 ? html`<p class="empty">${ended ? 'It has no output.' : 'Nothing yet.'}</p>`
+      : html`<div class="lines" data-rows=${Math.min(row_count, 24)} onWheel=${(e) => e.deltaY < 0 && set_following(false)} onTouchMove=${() => set_following(false)}
+          onKeyDown=${(e) => ['ArrowUp', 'PageUp', 'Home'].includes(e.key) && set_following(false)}><${Virtual} count=${row_count} height=${ROW_HEIGHT} label="log" render_row=${row} selected=${selected_row} follow_end=${is_following && !query}/></div>`}
   </div>`;
 }

@@ -1,7 +1,7 @@
 // The frame of the page: login, choice of context and view, and keyboard shortcuts.
-import {html, render, useCall, useEffect, useRef, useState, Glyph, Guard, Problem, go, href, read_route, set_now, useNow} from './ui.js';
-import {connection, events, has_token, log_in_by_key, log_out, rpc, set_token, store_away, store_is_back, suspect_store, watch_connection, watch_server, when_denied} from './api.js';
-import {looks_like_key, read_key} from './key.js';
+import {html, render, useCall, useEffect, useRef, useState, Glyph, ErrorBoundary, Problem, navigate, href, read_route, set_store_time, useNow} from './ui.js';
+import {get_connection_state, open_event_stream, has_token, log_in_by_key, log_out, rpc, set_token, get_store_outage, clear_store_error, report_store_error, watch_connection, watch_server, set_denied_handler} from './api.js';
+import {is_key_text, parse_key} from './key.js';
 import {Overview} from './overview.js';
 import {Jobs} from './jobs.js';
 import {JobView} from './job.js';
@@ -10,7 +10,7 @@ import {FlowView} from './flow.js';
 import {Approvals} from './approvals.js';
 import {Cells, InstanceView, Workflows} from './workflows.js';
 import {Try} from './try.js';
-import {clock, line, since} from './text.js';
+import {format_clock, to_line, format_elapsed} from './text.js';
 
 const VIEWS = [['overview', 'Overview', 'o'], ['jobs', 'Jobs', 'j'], ['flows', 'Flows', 'f'], ['workflows', 'Workflows', 'w'], ['approvals', 'Approvals', 'a'], ['try', 'Try it', 't']];
 const KEYS = [['/', 'search'], ['j  k', 'the next row, the one before'], ['Enter', 'open it'], ['g then o j f w a t', 'overview, jobs, flows, workflows, approvals, try it'], ['r', 'run again, after a question'], ['x', 'cancel, after a question'], ['Esc', 'back'], ['?', 'this help']];
@@ -18,84 +18,84 @@ const KEYS = [['/', 'search'], ['j  k', 'the next row, the one before'], ['Enter
 function useRoute() {
   const [route, set] = useState(read_route());
   useEffect(() => {
-    const changed = () => set(read_route());
-    addEventListener('hashchange', changed);
-    return () => removeEventListener('hashchange', changed);
+    const update_route = () => set(read_route());
+    addEventListener('hashchange', update_route);
+    return () => removeEventListener('hashchange', update_route);
   }, []);
   return route;
 }
 
-function Login({enter}) {
-  const [text, set] = useState('');
-  const [error, fail] = useState(null);
-  const [busy, work] = useState(false);
-  const by_token = async (given) => {
-    set_token(given);
+function Login({on_login}) {
+  const [text, set_text] = useState('');
+  const [error, set_error] = useState(null);
+  const [is_busy, set_busy] = useState(false);
+  const log_in_by_token = async (credential) => {
+    set_token(credential);
     await rpc('system.info').catch((problem) => {
       set_token('');
       throw problem.word === 'denied' ? {message: 'this server does not know this token', remedy: 'create one with `mycojobs key token --actor ID`'} : problem;
     });
   };
-  const by_key = async (given) => log_in_by_key(await read_key(given));
-  const log_in = async (given) => {
-    work(true);
+  const log_in_with_key = async (credential) => log_in_by_key(await parse_key(credential));
+  const log_in = async (credential) => {
+    set_busy(true);
     try {
-      await (looks_like_key(given) ? by_key : by_token)(given.trim());
-      enter();
+      await (is_key_text(credential) ? log_in_with_key : log_in_by_token)(credential.trim());
+      on_login();
     } catch (problem) {
-      work(false);
-      fail(problem);
+      set_busy(false);
+      set_error(problem);
     }
   };
   const submit = (event) => {
     event.preventDefault();
     return log_in(text);
   };
-  const choose = async (event) => {
+  const choose_file = async (event) => {
     const [file] = event.target.files;
     event.target.value = '';
-    fail(null);
+    set_error(null);
     if (!file) return;
-    const given = file.size <= 1024 ? await file.text() : '';
-    if (looks_like_key(given)) log_in(given);
-    else fail({message: 'this file is not a key of `mycojobs key new`'});
+    const credential = file.size <= 1024 ? await file.text() : '';
+    if (is_key_text(credential)) log_in(credential);
+    else set_error({message: 'this file is not a key of `mycojobs key new`'});
   };
   return html`<main class="login"><form class="card" onSubmit=${submit}><h1>mycojobs</h1>
-    <label>Token or key <input type="password" autocomplete="off" required autofocus value=${text} onInput=${(e) => { set(e.target.value); fail(null); }}/></label>
+    <label>Token or key <input type="password" autocomplete="off" required autofocus value=${text} onInput=${(e) => { set_text(e.target.value); set_error(null); }}/></label>
     <p class="quiet">The operator of this server creates a token with <code class="command">mycojobs key token --actor ID</code> on its host.</p>
-    <button class="first" disabled=${busy}>Log in</button>
-    <label class="file">or by an actor's key <input type="file" accept=".key" disabled=${busy} onChange=${choose}/></label>
+    <button class="first" disabled=${is_busy}>Log in</button>
+    <label class="file">or by an actor's key <input type="file" accept=".key" disabled=${is_busy} onChange=${choose_file}/></label>
     <p class="quiet">The key (<code class="command">mycojobs key new NAME</code>) signs a challenge of the server in the browser; only the signature is sent.</p><${Problem} error=${error}/>
     <p class="quiet">Token and key stay in the memory of this page until you close it.</p></form></main>`;
 }
 
 function Help({close}) {
-  const box = useRef(null);
-  useEffect(() => { box.current.showModal(); }, []);
-  return html`<dialog ref=${box} onClose=${close} aria-label="help"><h2>Keys</h2><dl class="keys">${KEYS.map(([keys, what]) => html`<dt><kbd>${keys}</kbd></dt><dd>${what}</dd>`)}</dl>
+  const dialog = useRef(null);
+  useEffect(() => { dialog.current.showModal(); }, []);
+  return html`<dialog ref=${dialog} onClose=${close} aria-label="help"><h2>Keys</h2><dl class="keys">${KEYS.map(([keys, meaning]) => html`<dt><kbd>${keys}</kbd></dt><dd>${meaning}</dd>`)}</dl>
     <p class="quiet">This page uses only the JSON-RPC: <code class="command">mycojobs rpc</code> offers the same. <a href=${document.querySelector('link[rel=license]').getAttribute('href')}>Licences</a></p><form method="dialog"><button autofocus>Close</button></form></dialog>`;
 }
 
-// Asks for confirmation before a keyboard shortcut clicks a button. If the button has changed while the dialog was open,
+// Requests confirmation before a keyboard shortcut clicks a button. If the button has changed while the dialog was open,
 // it is not clicked.
-const said_by = (button) => `${location.hash} ${button.innerText}`;
-function Question({button, close}) {
-  const box = useRef(null), [asked] = useState({says: said_by(button), verb: button.innerText.trim(), of: document.querySelector('main h1')?.innerText ?? '', note: button.title.replace(/ \(\w\)$/, '')});
-  useEffect(() => { box.current.showModal(); }, []);
-  const closed = () => {
-    const yes = box.current.returnValue === 'yes';
+const describe_button = (button) => `${location.hash} ${button.innerText}`;
+function ConfirmDialog({button, close}) {
+  const dialog = useRef(null), [snapshot] = useState({button_state: describe_button(button), verb: button.innerText.trim(), title: document.querySelector('main h1')?.innerText ?? '', note: button.title.replace(/ \(\w\)$/, '')});
+  useEffect(() => { dialog.current.showModal(); }, []);
+  const handle_close = () => {
+    const is_confirmed = dialog.current.returnValue === 'yes';
     close();
-    if (yes && button.isConnected && !button.disabled && said_by(button) === asked.says) button.click();
+    if (is_confirmed && button.isConnected && !button.disabled && describe_button(button) === snapshot.button_state) button.click();
   };
-  return html`<dialog ref=${box} class="question-of-key" onClose=${closed} aria-labelledby="asked" aria-describedby="asked-note"><h2 id="asked">${asked.verb}: <bdi>${line(asked.of, 120)}</bdi>?</h2><p id="asked-note" class="quiet">${asked.note}</p>
-    <form method="dialog" class="actions"><button class="first" value="yes" autofocus>Yes, ${asked.verb.toLowerCase()}</button><button value="no">No</button></form></dialog>`;
+  return html`<dialog ref=${dialog} class="question-of-key" onClose=${handle_close} aria-labelledby="asked" aria-describedby="asked-note"><h2 id="asked">${snapshot.verb}: <bdi>${to_line(snapshot.title, 120)}</bdi>?</h2><p id="asked-note" class="quiet">${snapshot.note}</p>
+    <form method="dialog" class="actions"><button class="first" value="yes" autofocus>Yes, ${snapshot.verb.toLowerCase()}</button><button value="no">No</button></form></dialog>`;
 }
 
 // Uses the clock of this host. The running duration is outside of role=alert, so that screen readers do not repeat it.
-function StoreAway({since_ms, message}) {
+function StoreOutage({since_ms, message}) {
   useNow();
-  return html`<section class="store-away" aria-label="the store is away"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been unavailable since ${clock(since_ms)}: the shown data is from before. Retrying.</p>
-    <p class="quiet">for ${since(since_ms, Date.now())} now: <bdi>${line(message, 200)}</bdi></p></section>`;
+  return html`<section class="store-away" aria-label="the store is away"><p role="alert"><${Glyph} shape="failed"/> The store (Redis) has been unavailable since ${format_clock(since_ms)}: the shown data is from before. Retrying.</p>
+    <p class="quiet">for ${format_elapsed(since_ms, Date.now())} now: <bdi>${to_line(message, 200)}</bdi></p></section>`;
 }
 
 // Follows the overview of a context. gone: the reason if the user may not read the overview.
@@ -104,101 +104,101 @@ function useOverview(context, ready) {
   useEffect(() => {
     if (!ready) return undefined;
     set({view: null, gone: ''});
-    return events(new URLSearchParams({context, overview: 1}).toString(), (event, view) => {
-      if (event === 'away') return suspect_store(view.for_ms, view.message);
-      store_is_back();
-      set_now(view.now_ms);
+    return open_event_stream(new URLSearchParams({context, overview: 1}).toString(), (event, view) => {
+      if (event === 'away') return report_store_error(view.for_ms, view.message);
+      clear_store_error();
+      set_store_time(view.now_ms);
       set({view, gone: ''});
-    }, (gone) => set({view: null, gone}));
+    }, (reason) => set({view: null, gone: reason}));
   }, [context, ready]);
   return state;
 }
 
 // Keyboard shortcuts. Keys in input fields are not handled, except Escape.
-function useKeys({cursor, help, ask}) {
+function useKeys({cursor, show_help, confirm}) {
   useEffect(() => {
-    let before = '';
-    const pressed = (event) => {
+    let previous_key = '';
+    const handle_key = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector('dialog[open]')) return;
       const {target, key} = event;
       if (target.closest?.('input, textarea, select')) {
         if (key === 'Escape') target.blur();
         return;
       }
-      const pair = before === 'g' && VIEWS.find(([, , letter]) => letter === key);
-      before = key;
-      const take = (then) => { event.preventDefault(); then(); };
-      if (pair) { before = ''; take(() => go(href([pair[0]], {context: read_route().query.context}))); }
-      else if (key === '/') { const box = document.querySelector('.log input[type=search], #find'); if (box) take(() => box.focus()); }
-      else if (key === '?') take(help);
-      else if (key === 'j' || key === 'k') cursor.current && take(() => cursor.current.move(key === 'j' ? 1 : -1));
-      else if (key === 'Enter' && !target.closest?.('a, button, summary, [role=button]')) cursor.current && take(cursor.current.open);
-      else if (key === 'r' || key === 'x') { const button = document.querySelector(`main button[data-key="${key}"]:not(:disabled)`); if (button) take(() => ask(button)); }
-      else if (key === 'Escape') { const {parts, query} = read_route(); if (parts.length > 1) go(href([parts[0]], {context: query.context})); }
+      const pair = previous_key === 'g' && VIEWS.find(([, , shortcut]) => shortcut === key);
+      previous_key = key;
+      const handle = (action) => { event.preventDefault(); action(); };
+      if (pair) { previous_key = ''; handle(() => navigate(href([pair[0]], {context: read_route().query.context}))); }
+      else if (key === '/') { const input = document.querySelector('.log input[type=search], #find'); if (input) handle(() => input.focus()); }
+      else if (key === '?') handle(show_help);
+      else if (key === 'j' || key === 'k') cursor.current && handle(() => cursor.current.move(key === 'j' ? 1 : -1));
+      else if (key === 'Enter' && !target.closest?.('a, button, summary, [role=button]')) cursor.current && handle(cursor.current.open);
+      else if (key === 'r' || key === 'x') { const button = document.querySelector(`main button[data-key="${key}"]:not(:disabled)`); if (button) handle(() => confirm(button)); }
+      else if (key === 'Escape') { const {parts, query} = read_route(); if (parts.length > 1) navigate(href([parts[0]], {context: query.context})); }
     };
-    addEventListener('keydown', pressed);
-    return () => removeEventListener('keydown', pressed);
+    addEventListener('keydown', handle_key);
+    return () => removeEventListener('keydown', handle_key);
   }, []);
 }
 
 function Page() {
-  const [stage, set] = useState('asking');  // asking, login, in, away
+  const [stage, set_stage] = useState('asking');  // asking, login, in, away
   const [info, set_info] = useState(null);
-  const [live, set_live] = useState(connection());
-  const [helps, help] = useState(false), [asked, ask] = useState(null);
+  const [connection_state, set_connection_state] = useState(get_connection_state());
+  const [has_help, set_help] = useState(false), [pending_button, set_pending_button] = useState(null);
   const route = useRoute(), cursor = useRef(null);
-  const begin = async () => {
+  const load_info = async () => {
     try {
       set_info(await rpc('system.info'));
-      set('in');
+      set_stage('in');
     } catch (error) {
-      if (error.word === 'denied') set('login');
-      else { set('away'); setTimeout(begin, 2000); }
+      if (error.word === 'denied') set_stage('login');
+      else { set_stage('away'); setTimeout(load_info, 2000); }
     }
   };
   useEffect(() => {
-    when_denied(() => { log_out(); set('login'); });
+    set_denied_handler(() => { log_out(); set_stage('login'); });
     addEventListener('pagehide', log_out);
-    begin();
-    return watch_connection(set_live);
+    load_info();
+    return watch_connection(set_connection_state);
   }, []);
-  const served = info?.contexts?.length ? info.contexts : [1];
-  const context = /^\d+$/.test(route.query.context ?? '') ? Number(route.query.context) : served[0];
-  const ready = stage === 'in';
-  const {view, gone} = useOverview(context, ready);
-  const rights = useCall('context.rights', {context_id: context}, [live], ready);  // loaded again after a reconnection, since the first call may have failed
+  const contexts = info?.contexts?.length ? info.contexts : [1];
+  const context = /^\d+$/.test(route.query.context ?? '') ? Number(route.query.context) : contexts[0];
+  const is_ready = stage === 'in';
+  const {view, gone} = useOverview(context, is_ready);
+  const rights = useCall('context.rights', {context_id: context}, [connection_state], is_ready);  // loaded again after a reconnection, since the first call may have failed
   // Outside of the Approvals view only the number of approvals is shown, so they are loaded less often.
-  const stamp = Math.floor((view?.changed_ms ?? 0) / (route.parts[0] === 'approvals' ? 2000 : 10000));
-  const questions = useCall('approval.list', {context_id: context}, [stamp], ready);
-  useKeys({cursor, help: () => help(true), ask});
+  const version = Math.floor((view?.changed_ms ?? 0) / (route.parts[0] === 'approvals' ? 2000 : 10000));
+  const questions = useCall('approval.list', {context_id: context}, [version], is_ready);
+  useKeys({cursor, show_help: () => set_help(true), confirm: set_pending_button});
   const [name, id] = [route.parts[0] ?? 'overview', route.parts[1]];
   useEffect(() => {
     cursor.current = null;
-    if (!helps) document.querySelector('#page main')?.focus?.();
+    if (!has_help) document.querySelector('#page main')?.focus?.();
     document.querySelector('header nav [aria-current]')?.scrollIntoView({block: 'nearest', inline: 'center'});
-  }, [name, id, ready]);
-  if (stage === 'login') return html`<${Login} enter=${begin}/>`;
+  }, [name, id, is_ready]);
+  if (stage === 'login') return html`<${Login} on_login=${load_info}/>`;
   if (stage !== 'in') return html`<main class="login"><p class="empty">${stage === 'away' ? 'The server cannot be reached. Retrying.' : 'Loading \u2026'}</p></main>`;
-  const waiting = questions.value?.questions.filter((each) => each.answers).length ?? 0;
-  const all = {query: route.query, context, rights: rights.value, view, cursor};
-  const shown = name === 'jobs' && id ? html`<${JobView} key=${`${context} ${id}`} name=${id} ...${all}/>` : name === 'jobs' ? html`<${Jobs} ...${all}/>`
-    : name === 'flows' && /^\d+$/.test(id ?? '') ? html`<${FlowView} key=${`${context} ${id}`} id=${Number(id)} ...${all}/>` : name === 'flows' ? html`<${Flows} ...${all}/>`
-    : name === 'workflows' && id && route.query.key !== undefined ? html`<${InstanceView} key=${`${context} ${id} ${route.query.key}`} name=${id} ...${all}/>`
-    : name === 'workflows' && id ? html`<${Cells} key=${`${context} ${id}`} name=${id} ...${all}/>` : name === 'workflows' ? html`<${Workflows} ...${all}/>`
-    : name === 'approvals' ? html`<${Approvals} ...${all} questions=${questions} load=${questions.load}/>` : name === 'try' ? html`<${Try} ...${all}/>`
-    : name === 'overview' ? html`<${Overview} ...${all} questions=${questions} gone=${gone && (rights.value?.read_own && rights.value.create ? 'You see only your own records: open Jobs or Flows.' : gone)}/>` : html`<main><p class="empty">This view does not exist.</p></main>`;
+  const waiting = questions.value?.questions.filter((entry) => entry.answers).length ?? 0;
+  const view_props = {query: route.query, context, rights: rights.value, view, cursor};
+  const current_view = name === 'jobs' && id ? html`<${JobView} key=${`${context} ${id}`} name=${id} ...${view_props}/>` : name === 'jobs' ? html`<${Jobs} ...${view_props}/>`
+    : name === 'flows' && /^\d+$/.test(id ?? '') ? html`<${FlowView} key=${`${context} ${id}`} id=${Number(id)} ...${view_props}/>` : name === 'flows' ? html`<${Flows} ...${view_props}/>`
+    : name === 'workflows' && id && route.query.key !== undefined ? html`<${InstanceView} key=${`${context} ${id} ${route.query.key}`} name=${id} ...${view_props}/>`
+    : name === 'workflows' && id ? html`<${Cells} key=${`${context} ${id}`} name=${id} ...${view_props}/>` : name === 'workflows' ? html`<${Workflows} ...${view_props}/>`
+    : name === 'approvals' ? html`<${Approvals} ...${view_props} questions=${questions} load=${questions.load}/>` : name === 'try' ? html`<${Try} ...${view_props}/>`
+    : name === 'overview' ? html`<${Overview} ...${view_props} questions=${questions} gone=${gone && (rights.value?.read_own && rights.value.create ? 'You see only your own records: open Jobs or Flows.' : gone)}/>` : html`<main><p class="empty">This view does not exist.</p></main>`;
   return html`<a class="skip" href="#" onClick=${(e) => { e.preventDefault(); document.querySelector('main a, main button, main input')?.focus(); }}>to the content</a>
     <header><a class="brand" href=${href(['overview'], {context})}>mycojobs</a>
-      <nav aria-label="views">${VIEWS.map(([to, title, letter]) => html`<a href=${href([to], {context})} aria-current=${name === to ? 'page' : null} title=${`g ${letter}`}>${title}${to === 'approvals' && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for you`}>${waiting}</span>` : ''}</a>`)}</nav>
+      <nav aria-label="views">${VIEWS.map(([path, title, shortcut]) => html`<a href=${href([path], {context})} aria-current=${name === path ? 'page' : null} title=${`g ${shortcut}`}>${title}${path === 'approvals' && waiting > 0 ? html` <span class="badge" aria-label=${`${waiting} wait for you`}>${waiting}</span>` : ''}</a>`)}</nav>
       <span class="grow"></span>
-      ${served.length > 1 && html`<label class="context">context <select value=${String(context)} onChange=${(e) => go(href(['overview'], {context: e.target.value}))}>${served.map((each) => html`<option value=${String(each)}>${each}</option>`)}</select></label>`}
-      <span class=${`live ${live}`} role="status"><${Glyph} shape=${live === 'live' ? 'done' : 'waiting'}/>${live === 'live' ? 'live' : live === 'store' ? 'store away' : 'reconnecting'}</span>
+      ${contexts.length > 1 && html`<label class="context">context <select value=${String(context)} onChange=${(e) => navigate(href(['overview'], {context: e.target.value}))}>${contexts.map((entry) => html`<option value=${String(entry)}>${entry}</option>`)}</select></label>`}
+      <span class=${`live ${connection_state}`} role="status"><${Glyph} shape=${connection_state === 'live' ? 'done' : 'waiting'}/>${connection_state === 'live' ? 'live' : connection_state === 'store' ? 'store away' : 'reconnecting'}</span>
       <span class="quiet who">${info.actor ? `actor ${info.actor}` : ''}</span>
-      ${has_token() && html`<button type="button" class="small" onClick=${() => { log_out(); set('login'); }}>Log out</button>`}
-      <button type="button" class="small" onClick=${() => help(true)} aria-label="keys and help">?</button></header>
-    ${live === 'store' && html`<${StoreAway} ...${store_away()}/>`}
-    ${asked && html`<${Question} button=${asked} close=${() => ask(null)}/>`}
-    <${Guard} key=${`${context} ${name} ${id} ${route.query.key}`}>${shown}<//>${helps && html`<${Help} close=${() => help(false)}/>`}`;
+      ${has_token() && html`<button type="button" class="small" onClick=${() => { log_out(); set_stage('login'); }}>Log out</button>`}
+      <button type="button" class="small" onClick=${() => set_help(true)} aria-label="keys and help">?</button></header>
+    ${connection_state === 'store' && html`<${StoreOutage} ...${get_store_outage()}/>`}
+    ${pending_button && html`<${ConfirmDialog} button=${pending_button} close=${() => set_pending_button(null)}/>`}
+    <${ErrorBoundary} key=${`${context} ${name} ${id} ${route.query.key}`}>${current_view}<//>${has_help && html`<${Help} close=${() => set_help(false)}/>`}`;
 }
 
 watch_server();

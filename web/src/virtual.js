@@ -2,47 +2,47 @@
 // match.
 import {html, useEffect, useLayout, useRef, useState} from './ui.js';
 
-const BESIDE = 8;  // rows drawn above and below the visible rows
+const OVERSCAN_ROWS = 8;  // rows drawn above and below the visible rows
 
-// count: number of rows; row(index): draws a row; near_end(): called when the last rows become visible; label: name for
-// screen readers. chosen: index of the selected row, which is scrolled into view; name: its identity. If the same name has
-// a new index, rows were inserted or removed, and the selected row keeps its position on the screen.
-export function Virtual({count, row, height, near_end, chosen = -1, name = '', label, head = null, stick = false, onTop = null}) {
-  const box = useRef(null);
-  const [seen, set] = useState({from: 0, to: 60});
-  const look = () => {
-    const at = box.current;
-    if (!at) return;
-    const from = Math.max(0, Math.floor(at.scrollTop / height) - BESIDE);
-    const to = Math.ceil((at.scrollTop + at.clientHeight) / height) + BESIDE;
-    set((now) => (now.from === from && now.to === to ? now : {from, to}));
-    if (near_end && at.scrollTop + at.clientHeight > count * height - 40 * height) near_end();
-    if (onTop) onTop(at.scrollTop < height);
+// count: number of rows; render_row(index): draws a row; on_near_end(): called when the last rows become visible;
+// label: name for screen readers. selected: index of the selected row, which is scrolled into view; name: its identity. If
+// the same name has a new index, rows were inserted or removed, and the selected row keeps its position on the screen.
+export function Virtual({count, render_row, height, on_near_end, selected = -1, name = '', label, head = null, follow_end = false, on_top_change = null}) {
+  const container = useRef(null);
+  const [visible, set_visible] = useState({first_row: 0, end_row: 60});
+  const update_visible = () => {
+    const element = container.current;
+    if (!element) return;
+    const first_row = Math.max(0, Math.floor(element.scrollTop / height) - OVERSCAN_ROWS);
+    const end_row = Math.ceil((element.scrollTop + element.clientHeight) / height) + OVERSCAN_ROWS;
+    set_visible((current) => (current.first_row === first_row && current.end_row === end_row ? current : {first_row, end_row}));
+    if (on_near_end && element.scrollTop + element.clientHeight > count * height - 40 * height) on_near_end();
+    if (on_top_change) on_top_change(element.scrollTop < height);
   };
   useEffect(() => {
-    look();
-    const watch = new ResizeObserver(look);
-    watch.observe(box.current);
-    return () => watch.disconnect();
+    update_visible();
+    const observer = new ResizeObserver(update_visible);
+    observer.observe(container.current);
+    return () => observer.disconnect();
   }, [count, height]);
-  const last = useRef({chosen: -1, name: ''});
+  const previous_selection = useRef({selected: -1, name: ''});
   useLayout(() => {
-    const at = box.current, before = last.current, top = chosen * height;
-    last.current = {chosen, name};
-    if (chosen < 0 || !at) return;
-    const was = before.chosen * height, was_seen = before.chosen >= 0 && was + height > at.scrollTop && was < at.scrollTop + at.clientHeight;
-    if (name && name === before.name) {
-      if (was_seen) at.scrollTop += top - was;
-    } else if (top < at.scrollTop) at.scrollTop = top;
-    else if (top + height > at.scrollTop + at.clientHeight) at.scrollTop = top + height - at.clientHeight;
-  }, [chosen, name]);
+    const element = container.current, previous = previous_selection.current, top = selected * height;
+    previous_selection.current = {selected, name};
+    if (selected < 0 || !element) return;
+    const old_top = previous.selected * height, was_visible = previous.selected >= 0 && old_top + height > element.scrollTop && old_top < element.scrollTop + element.clientHeight;
+    if (name && name === previous.name) {
+      if (was_visible) element.scrollTop += top - old_top;
+    } else if (top < element.scrollTop) element.scrollTop = top;
+    else if (top + height > element.scrollTop + element.clientHeight) element.scrollTop = top + height - element.clientHeight;
+  }, [selected, name]);
   useLayout(() => {
-    if (stick && box.current) box.current.scrollTop = box.current.scrollHeight;
-  }, [stick, count]);
+    if (follow_end && container.current) container.current.scrollTop = container.current.scrollHeight;
+  }, [follow_end, count]);
   const rows = [];
-  for (let i = seen.from; i < Math.min(seen.to, count); i++) rows.push(row(i));
-  return html`<div class="virtual" ref=${box} onScroll=${look} role="table" aria-label=${label} aria-rowcount=${count} tabindex="0">
+  for (let i = visible.first_row; i < Math.min(visible.end_row, count); i++) rows.push(render_row(i));
+  return html`<div class="virtual" ref=${container} onScroll=${update_visible} role="table" aria-label=${label} aria-rowcount=${count} tabindex="0">
     ${head}
-    <div class="spacer" role="rowgroup" style=${{height: `${count * height}px`}}><div class="window" role="presentation" style=${{transform: `translateY(${seen.from * height}px)`}}>${rows}</div></div>
+    <div class="spacer" role="rowgroup" style=${{height: `${count * height}px`}}><div class="window" role="presentation" style=${{transform: `translateY(${visible.first_row * height}px)`}}>${rows}</div></div>
   </div>`;
 }

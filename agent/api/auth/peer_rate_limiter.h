@@ -1,9 +1,9 @@
 // A rate limit for requests to /supervisor without a valid signature of a known peer. The server must parse such a
-// request and check its signature before it can refuse it, and any client can send it. After a number of refusals of
-// one network within a minute, its requests are refused before their bodies are read, until the minute is over. The
-// number of networks with their own counter is limited, and the other networks share one counter. A network from which
-// a known peer has called in the last hour (up to 1000 networks) keeps its own counter, so that requests of unknown
-// peers from other networks cannot block it. Thread-safe.
+// request and check its signature before it can refuse it, and any client can send it. If a network exceeds the number
+// of refusals in a minute, its requests are refused before their bodies are read, until the minute ends. The number of
+// networks with a separate counter is limited; all other networks share one counter. Networks from which a known peer
+// has called in the last hour (at most 1000 networks) always have a separate counter, so that unknown peers in other
+// networks cannot block them. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +17,26 @@ namespace mycojobs::api {
 
 class PeerRateLimiter {
  public:
-  PeerRateLimiter(const Clock& clock, std::uint32_t a_minute) : clock_(clock), a_minute_(a_minute) {}
+  PeerRateLimiter(const Clock& clock, std::uint32_t max_per_minute) : clock_(clock), max_per_minute_(max_per_minute) {}
   // network: see HttpRequest::network. Returns false if the limit is exceeded.
-  bool check_limit(const std::string& network);
+  bool is_below_limit(const std::string& network);
   void count_refusal(const std::string& network);       // counts a refused request
   void mark_known_network(const std::string& network);  // reports a request of a known peer
 
  private:
-  struct Count {
+  struct Counter {
     std::uint64_t until_ms = 0;  // end of the minute, in boot time
-    std::uint32_t refused = 0;
+    std::uint32_t refusals = 0;
   };
   // Returns the counter of a network, or the shared counter. REQUIRES: the lock is held.
-  Count& count_of(const std::string& network);
+  Counter& find_counter(const std::string& network);
 
   const Clock& clock_;
-  const std::uint32_t a_minute_;
+  const std::uint32_t max_per_minute_;
   std::mutex mutex_;
-  std::map<std::string, Count> counts_;
-  std::map<std::string, std::uint64_t> known_;  // by network: until when it keeps its own counter
-  Count others_;                                // shared counter of the other networks
+  std::map<std::string, Counter> counters_;
+  std::map<std::string, std::uint64_t> known_until_ms_;  // by network: end of its separate counter, in boot time
+  Counter shared_counter_;                               // shared counter of the other networks
 };
 
 }  // namespace mycojobs::api

@@ -25,7 +25,7 @@ struct TokenRow {
   std::string note;
 };
 // Parses the text of a tokens file. Error `invalid` names the line.
-Result<std::vector<TokenRow>> read_tokens(std::string_view text);
+Result<std::vector<TokenRow>> parse_tokens(std::string_view text);
 
 // The tokens of a file. Thread-safe.
 class Tokens {
@@ -33,7 +33,7 @@ class Tokens {
   explicit Tokens(std::string file) : file_(std::move(file)) {}
   // Reads the file if it has changed. A missing file has no tokens. After an error no token is valid, so that a damaged
   // file does not keep removed tokens valid. Errors: invalid, denied (owner or permissions), too_large, io.
-  Result<void> refresh();
+  Result<void> reload_if_changed();
   bool has_tokens() const;  // whether there is a valid token
   // Returns the caller of a token, or no value. The time does not depend on whether the token is valid.
   std::optional<RpcCaller> find(std::string_view token) const;
@@ -41,7 +41,7 @@ class Tokens {
  private:
   std::string file_;
   mutable std::mutex mutex_;
-  std::string stamp_;  // identity and times of the file when it was read
+  std::string identity_;  // identity and times of the file when it was read
   std::vector<TokenRow> rows_;
 };
 
@@ -49,7 +49,7 @@ struct NewToken {
   std::string token, row;  // row: the line for the file
 };
 NewToken make_token(const RpcCaller&, std::string_view note);
-// Makes a token, appends its row to the file, and returns the token. Creates a missing file with mode 0600. Errors:
+// Creates a token, appends its row to the file, and returns the token. Creates a missing file with mode 0600. Errors:
 // invalid, denied, too_large, io.
 Result<std::string> add_token(const std::string& file, const RpcCaller&, std::string_view note);
 

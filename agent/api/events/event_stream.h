@@ -29,45 +29,46 @@ struct EventRequest {
 };
 // Parses the query and the header Last-Event-ID, and checks that the caller may read the context, flow or job. Errors:
 // invalid, denied, not_found, unavailable.
-Result<EventRequest> read_event_request(Services&, const HttpRequest&, const RpcCaller&);
+Result<EventRequest> parse_event_request(Services&, const HttpRequest&, const RpcCaller&);
 
 class EventStream {
  public:
   // All references must outlive the stream.
   EventStream(Services& services, const EventRequest& request, EventSink& sink)
       : services_(services), request_(request), sink_(sink) {}
-  // Each of these functions returns false if the stream must end: the client is gone, or there was an error other than
+  // The next three functions return false if the stream must end: the client is gone, or there was an error other than
   // `unavailable`, for example because the caller has lost the right to read or the flow was deleted.
   bool begin();  // sends the current state, or the events since the requested position
   bool heartbeat();
-  // Sends the new facts. moved: flows with their new revisions; recheck_all: hints may have been lost, so all recent
+  // Sends the new facts. changes: flows with their new revisions. recheck_all: hints may have been lost, so all recent
   // flows are read.
-  bool follow(const std::deque<std::pair<Id, std::uint64_t>>& moved, bool recheck_all);
+  bool send_changes(const std::deque<std::pair<Id, std::uint64_t>>& changes, bool recheck_all);
 
  private:
   struct Page {
     std::vector<std::string> events;
-    std::uint64_t last = 0;  // revision of the last fact
-    bool more = false, gone = false;
+    std::uint64_t last_revision = 0;  // revision of the last fact that was read
+    bool has_more = false, is_deleted = false;
   };
   // Reads the facts after a revision, except facts before since_ms_. UINT64_MAX: only the current state of the flow.
   Result<Page> read_page(Id flow, std::uint64_t after);
-  bool catch_up(Id flow, std::uint64_t after);
-  // The next three functions lease a connection to the store and send nothing: a send may lease one, too.
-  Result<std::uint64_t> store_now();
-  Result<std::set<Id>> recent_flows();
-  Result<void> check_right();
-  bool skip_to_recent();
-  bool check_read_permission();
-  std::string id_of(std::uint64_t at_ms, Id flow, std::uint64_t revision) const;
+  bool send_new_facts(Id flow, std::uint64_t after);  // sends the facts after a revision, and the state of the flow
+  // The next three functions lease a connection to the store. They must not send while they hold the lease: a send can
+  // check the right to read, which leases another connection.
+  Result<std::uint64_t> read_store_time();
+  Result<std::set<Id>> find_recent_flows();
+  Result<void> check_permission();
+  bool send_recent_flows();
+  bool has_read_permission();
+  std::string format_event_id(std::uint64_t at_ms, Id flow, std::uint64_t revision) const;
   bool send_error(const Error&);
 
   Services& services_;
   const EventRequest& request_;
   EventSink& sink_;
-  std::map<Id, std::uint64_t> sent_;  // by flow: last revision that was sent
+  std::map<Id, std::uint64_t> sent_revisions_;  // by flow: last revision that was sent
   std::uint64_t since_ms_ = 0;
-  std::chrono::steady_clock::time_point asked_ = std::chrono::steady_clock::now();  // last check of the right to read
+  std::chrono::steady_clock::time_point permission_checked_at_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace mycojobs::api

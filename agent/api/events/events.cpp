@@ -17,25 +17,25 @@
 namespace mycojobs::api {
 namespace {
 
-constexpr std::uint32_t kListenMs = 5000;
-constexpr std::size_t kMaxWaiting = 2000;
+constexpr std::uint32_t kHintTimeoutMs = 5000;
+constexpr std::size_t kMaxPendingChanges = 2000;
 
 // Parses a hint: "<context> <flow> <revision>".
-bool read_hint(const std::string& hint, std::uint64_t (&numbers)[3]) {
-  std::size_t from = 0;
+bool parse_hint(const std::string& hint, std::uint64_t (&numbers)[3]) {
+  std::size_t start = 0;
   for (std::uint64_t& number : numbers) {
-    const auto end = std::min(hint.find(' ', from), hint.size());
-    if (from > end || !parse_u64(hint.substr(from, end - from), number)) return false;
-    from = end + 1;
+    const auto end = std::min(hint.find(' ', start), hint.size());
+    if (start > end || !parse_u64(hint.substr(start, end - start), number)) return false;
+    start = end + 1;
   }
   return true;
 }
 
 // Returns the event for an unavailable store: the last overview is out of date. A new overview follows when the store
 // is available again.
-std::string store_unavailable(std::chrono::steady_clock::duration since, const Error& error) {
-  const auto for_ms = std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
-  return "event: away\ndata: " + dump_json({{"for_ms", for_ms}, {"message", error.message}}) + "\n\n";
+std::string format_unavailable_event(std::chrono::steady_clock::duration duration, const Error& error) {
+  const auto elapsed_ms = std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
+  return "event: away\ndata: " + dump_json({{"for_ms", elapsed_ms}, {"message", error.message}}) + "\n\n";
 }
 
 }  // namespace
@@ -46,7 +46,7 @@ Result<void> EventHub::open() {
   if (servers.empty()) servers.emplace_back(1, "");
   MJ_TRY(waiter, stores_.open_waiter(servers, kFlowMovedTopic));
   waiter_ = std::move(waiter);
-  MJ_TRY(thread, start_thread([this] { listen(); }));
+  MJ_TRY(thread, start_thread([this] { receive_hints(); }));
   thread_ = std::move(thread);
   return {};
 }
@@ -62,184 +62,191 @@ void EventHub::stop() {
   thread_.join();
 }
 
-void EventHub::listen() {
+void EventHub::receive_hints() {
   bool failing = false;
   while (true) {
-    auto woken = waiter_->wait(kListenMs, false);
+    auto result = waiter_->wait(kHintTimeoutMs, false);
     std::unique_lock lock(mutex_);
     if (stopping_) return;
-    if (!woken) {
-      if (!failing) log(LogLevel::warn, "api", "events: {}", woken.error().message);
+    if (!result) {
+      if (!failing) log(LogLevel::warn, "api", "events: {}", result.error().message);
       failing = true;
       changed_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; });
       continue;
     }
     failing = false;
-    for (const std::string& hint : woken->hints) notify_subscribers(hint);
-    for (Subscription& each : subscriptions_) each.recheck_all = each.recheck_all || woken->reconnected;
-    if (woken->reconnected || !woken->hints.empty()) changed_.notify_all();
+    for (const std::string& hint : result->hints) notify_subscribers(hint);
+    for (Subscription& subscription : subscriptions_)
+      subscription.recheck_all = subscription.recheck_all || result->reconnected;
+    if (result->reconnected || !result->hints.empty()) changed_.notify_all();
   }
 }
 
 void EventHub::notify_subscribers(const std::string& hint) {
   std::uint64_t numbers[3];
-  if (!read_hint(hint, numbers)) return;
+  if (!parse_hint(hint, numbers)) return;
   const auto& [context, flow, revision] = numbers;
-  for (Subscription& each : subscriptions_) {
-    if (!each.hints || each.context != context || (each.flow != 0 && each.flow != flow)) continue;
-    each.ends = each.ends || each.moved.size() >= kMaxWaiting;
-    if (!each.ends) each.moved.emplace_back(static_cast<Id>(flow), revision);
+  for (Subscription& subscription : subscriptions_) {
+    if (!subscription.uses_hints || subscription.context != context ||
+        (subscription.flow != 0 && subscription.flow != flow))
+      continue;
+    subscription.must_end = subscription.must_end || subscription.changes.size() >= kMaxPendingChanges;
+    if (!subscription.must_end) subscription.changes.emplace_back(static_cast<Id>(flow), revision);
   }
 }
 
-bool EventHub::has_capacity_for(const EventRequest& request) {
+bool EventHub::reserve_capacity(const EventRequest& request) {
   const std::uint32_t max = services_.settings.limits.event_streams;
   const RpcCaller& caller = request.caller;
-  std::uint32_t all = 0, own = 0;
-  for (const Subscription& each : subscriptions_) {
-    if (each.ends || each.is_operators != caller.operator_token) continue;
-    ++all;
-    if (each.actor == caller.actor) ++own;
+  std::uint32_t total = 0, actor_total = 0;
+  for (const Subscription& subscription : subscriptions_) {
+    if (subscription.must_end || subscription.is_operator != caller.operator_token) continue;
+    ++total;
+    if (subscription.actor == caller.actor) ++actor_total;
   }
-  if (caller.operator_token || caller.actor == 0) return all < max;
-  return own < std::max(1U, max / 4) && (all < max || make_room_for(caller.actor));
+  if (caller.operator_token || caller.actor == 0) return total < max;
+  return actor_total < std::max(1U, max / 4) && (total < max || end_stream_of_largest_actor(caller.actor));
 }
 
-bool EventHub::make_room_for(Id actor) {
+bool EventHub::end_stream_of_largest_actor(Id actor) {
   std::map<Id, std::uint32_t> counts;
-  for (const Subscription& each : subscriptions_) {
-    if (!each.ends && !each.is_operators) ++counts[each.actor];
+  for (const Subscription& subscription : subscriptions_) {
+    if (!subscription.must_end && !subscription.is_operator) ++counts[subscription.actor];
   }
-  const std::uint32_t own = counts[actor];
+  const std::uint32_t actor_count = counts[actor];
   const auto max = std::max_element(counts.begin(), counts.end(),
-                                    [](const auto& one, const auto& other) { return one.second < other.second; });
-  if (max->second <= own + 1) return false;
-  const auto oldest = std::find_if(subscriptions_.rbegin(), subscriptions_.rend(), [&](const Subscription& each) {
-    return !each.ends && !each.is_operators && each.actor == max->first;
-  });
-  oldest->ends = true;
+                                    [](const auto& left, const auto& right) { return left.second < right.second; });
+  if (max->second <= actor_count + 1) return false;
+  const auto oldest =
+      std::find_if(subscriptions_.rbegin(), subscriptions_.rend(), [&](const Subscription& subscription) {
+        return !subscription.must_end && !subscription.is_operator && subscription.actor == max->first;
+      });
+  oldest->must_end = true;
   changed_.notify_all();
   return true;
 }
 
 std::list<EventHub::Subscription>::iterator EventHub::subscribe(const EventRequest& request) {
   const std::lock_guard lock(mutex_);
-  if (!has_capacity_for(request)) return subscriptions_.end();
-  Subscription own;
-  own.context = request.context;
-  own.flow = request.flow;
-  own.actor = request.caller.actor;
-  own.is_operators = request.caller.operator_token;
-  own.hints = request.job.empty() && !request.overview;
-  return subscriptions_.insert(subscriptions_.begin(), std::move(own));
+  if (!reserve_capacity(request)) return subscriptions_.end();
+  Subscription subscription;
+  subscription.context = request.context;
+  subscription.flow = request.flow;
+  subscription.actor = request.caller.actor;
+  subscription.is_operator = request.caller.operator_token;
+  subscription.uses_hints = request.job.empty() && !request.overview;
+  return subscriptions_.insert(subscriptions_.begin(), std::move(subscription));
 }
 
-void EventHub::unsubscribe(std::list<Subscription>::iterator at) {
+void EventHub::unsubscribe(std::list<Subscription>::iterator it) {
   const std::lock_guard lock(mutex_);
-  subscriptions_.erase(at);
+  subscriptions_.erase(it);
 }
 
-EventHub::WaitOutcome EventHub::wait(Subscription& own, Subscription& taken, std::uint32_t ms) {
+EventHub::WaitOutcome EventHub::wait(Subscription& subscription, Subscription& pending, std::uint32_t ms) {
   std::unique_lock lock(mutex_);
-  const std::chrono::milliseconds until(ms);
-  const bool something =
-      changed_.wait_for(lock, until, [&] { return stopping_ || own.ends || own.recheck_all || !own.moved.empty(); });
-  if (stopping_ || own.ends) return WaitOutcome::over;
-  if (!something) return WaitOutcome::silence;
-  taken.moved = std::exchange(own.moved, {});
-  taken.recheck_all = std::exchange(own.recheck_all, false);
-  return WaitOutcome::moved;
+  const std::chrono::milliseconds timeout(ms);
+  const bool has_changed = changed_.wait_for(lock, timeout, [&] {
+    return stopping_ || subscription.must_end || subscription.recheck_all || !subscription.changes.empty();
+  });
+  if (stopping_ || subscription.must_end) return WaitOutcome::ended;
+  if (!has_changed) return WaitOutcome::timeout;
+  pending.changes = std::exchange(subscription.changes, {});
+  pending.recheck_all = std::exchange(subscription.recheck_all, false);
+  return WaitOutcome::changed;
 }
 
-void EventHub::follow_flows(const EventRequest& request, Subscription& own, EventSink& sink) {
+void EventHub::stream_flows(const EventRequest& request, Subscription& subscription, EventSink& sink) {
   EventStream events(services_, request, sink);
-  Subscription taken;
-  bool open = events.begin();
-  while (open) {
-    const WaitOutcome next = wait(own, taken, services_.settings.limits.heartbeat_ms);
-    if (next == WaitOutcome::over) break;
-    open = next == WaitOutcome::silence ? events.heartbeat() : events.follow(taken.moved, taken.recheck_all);
+  Subscription pending;
+  bool keep_open = events.begin();
+  while (keep_open) {
+    const WaitOutcome outcome = wait(subscription, pending, services_.settings.limits.heartbeat_ms);
+    if (outcome == WaitOutcome::ended) break;
+    keep_open = outcome == WaitOutcome::timeout ? events.heartbeat()
+                                                : events.send_changes(pending.changes, pending.recheck_all);
   }
 }
 
-void EventHub::follow_job(const EventRequest& request, Subscription& own, EventSink& sink) {
+void EventHub::stream_job(const EventRequest& request, Subscription& subscription, EventSink& sink) {
   JobStream events(services_, request, sink);
-  Subscription taken;
-  std::uint32_t silent_ms = 0;
-  bool open = sink.send("retry: 1000\n\n");
-  while (open) {
-    const auto look = events.read_next();
-    if (look == JobStream::ReadResult::over) break;
-    silent_ms = look == JobStream::ReadResult::sent ? 0 : silent_ms + kJobCheckMs;
-    if (silent_ms >= services_.settings.limits.heartbeat_ms) {
-      open = sink.send(": heartbeat\n\n");
-      silent_ms = 0;
+  Subscription pending;
+  std::uint32_t idle_ms = 0;
+  bool keep_open = sink.send("retry: 1000\n\n");
+  while (keep_open) {
+    const auto result = events.poll();
+    if (result == JobStream::ReadResult::ended) break;
+    idle_ms = result == JobStream::ReadResult::sent ? 0 : idle_ms + kJobPollIntervalMs;
+    if (idle_ms >= services_.settings.limits.heartbeat_ms) {
+      keep_open = sink.send(": heartbeat\n\n");
+      idle_ms = 0;
     }
-    if (wait(own, taken, kJobCheckMs) == WaitOutcome::over) break;
+    if (wait(subscription, pending, kJobPollIntervalMs) == WaitOutcome::ended) break;
   }
 }
 
-void EventHub::follow_overview(const EventRequest& request, Subscription& own, EventSink& sink) {
-  constexpr std::uint32_t kCheckMs = 1000;
-  Subscription taken;
-  std::string sent;  // last overview; empty: none, or the store was unavailable since
-  bool away = false;
-  std::uint32_t silent_ms = 0;
-  bool open = sink.send("retry: 1000\n\n");
-  while (open) {
-    const auto began = std::chrono::steady_clock::now();
-    const auto now = overviews_.read(request);
-    if (!now && now.error().code != Code::unavailable) break;
-    const bool left = !now && !away, news = left || (now && (*now)->rest != sent);
-    away = !now;
-    if (left) {
-      sent.clear();
-      open = sink.send(store_unavailable(std::chrono::steady_clock::now() - began, now.error()));
-    } else if (news) {
-      sent = (*now)->rest;
-      open = sink.send("event: overview\ndata: " + (*now)->text + "\n\n");
-    } else if (silent_ms >= services_.settings.limits.heartbeat_ms) {
-      open = sink.send(": heartbeat\n\n");
+void EventHub::stream_overview(const EventRequest& request, Subscription& subscription, EventSink& sink) {
+  constexpr std::uint32_t kPollIntervalMs = 1000;
+  Subscription pending;
+  std::string sent_text;  // last overview; empty: none, or the store was unavailable since
+  bool is_unavailable = false;
+  std::uint32_t idle_ms = 0;
+  bool keep_open = sink.send("retry: 1000\n\n");
+  while (keep_open) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto overview = overviews_.read(request);
+    if (!overview && overview.error().code != Code::unavailable) break;
+    const bool has_become_unavailable = !overview && !is_unavailable,
+               has_news = has_become_unavailable || (overview && (*overview)->timeless_text != sent_text);
+    is_unavailable = !overview;
+    if (has_become_unavailable) {
+      sent_text.clear();
+      keep_open = sink.send(format_unavailable_event(std::chrono::steady_clock::now() - start, overview.error()));
+    } else if (has_news) {
+      sent_text = (*overview)->timeless_text;
+      keep_open = sink.send("event: overview\ndata: " + (*overview)->text + "\n\n");
+    } else if (idle_ms >= services_.settings.limits.heartbeat_ms) {
+      keep_open = sink.send(": heartbeat\n\n");
     }
-    silent_ms = news || silent_ms >= services_.settings.limits.heartbeat_ms ? 0 : silent_ms + kCheckMs;
-    open = open && sink.open() && wait(own, taken, kCheckMs) != WaitOutcome::over;
+    idle_ms = has_news || idle_ms >= services_.settings.limits.heartbeat_ms ? 0 : idle_ms + kPollIntervalMs;
+    keep_open = keep_open && sink.is_open() && wait(subscription, pending, kPollIntervalMs) != WaitOutcome::ended;
   }
 }
 
-HttpReply EventHub::stream(const HttpRequest& from, const RpcCaller& caller) {
-  auto request = read_event_request(services_, from, caller);
+HttpReply EventHub::stream(const HttpRequest& http_request, const RpcCaller& caller) {
+  auto request = parse_event_request(services_, http_request, caller);
   if (!request) {
-    const bool missing = request.error().code == Code::not_found, denied = request.error().code == Code::denied;
-    const bool away = request.error().code == Code::unavailable;
-    return refuse(missing  ? 404
-                  : denied ? 403
-                  : away   ? 503
-                           : 400,
-                  missing  ? "not_found"
-                  : denied ? "denied"
-                  : away   ? "unavailable"
-                           : "invalid",
-                  request.error().message, "GET /events?context=N, with &flow=M, &job=CALLER:ID or &overview=1");
+    const bool is_missing = request.error().code == Code::not_found, is_denied = request.error().code == Code::denied;
+    const bool is_unavailable = request.error().code == Code::unavailable;
+    return error_reply(is_missing       ? 404
+                       : is_denied      ? 403
+                       : is_unavailable ? 503
+                                        : 400,
+                       is_missing       ? "not_found"
+                       : is_denied      ? "denied"
+                       : is_unavailable ? "unavailable"
+                                        : "invalid",
+                       request.error().message, "GET /events?context=N, with &flow=M, &job=CALLER:ID or &overview=1");
   }
-  // Subscribe when the stream begins: a reply that is never sent would otherwise stay subscribed.
+  // The subscription begins with the stream: if the reply is never sent, no subscription remains.
   HttpReply reply;
   reply.type = "text/event-stream";
   reply.stream = [this, request = *request](EventSink& sink) {
-    const auto own = subscribe(request);
-    if (own == subscriptions_.end()) {
+    const auto subscription = subscribe(request);
+    if (subscription == subscriptions_.end()) {
       (void)sink.send(
           "event: refused\ndata: {\"word\":\"unavailable\",\"remedy\":\"too many event streams are open\"}\n\n");
       return;
     }
-    const struct Place {  // unsubscribes also after an exception
+    const struct Unsubscriber {  // unsubscribes also after an exception
       EventHub& events;
-      std::list<Subscription>::iterator own;
-      ~Place() { events.unsubscribe(own); }
-    } place{*this, own};
+      std::list<Subscription>::iterator subscription;
+      ~Unsubscriber() { events.unsubscribe(subscription); }
+    } unsubscriber{*this, subscription};
     if (request.overview) {
-      follow_overview(request, *own, sink);
+      stream_overview(request, *subscription, sink);
     } else {
-      request.job.empty() ? follow_flows(request, *own, sink) : follow_job(request, *own, sink);
+      request.job.empty() ? stream_flows(request, *subscription, sink) : stream_job(request, *subscription, sink);
     }
   };
   return reply;

@@ -45,32 +45,34 @@ class EventHub {
   // Answers GET /events. The stream of the reply runs in the thread of the connection.
   HttpReply stream(const HttpRequest&, const RpcCaller&);
 
-  // State of one open stream: the changes that the stream has not processed yet.
+  // State of one open stream, with the changes that the stream has not processed yet.
   struct Subscription {
     Id context = 0, flow = 0;  // flow 0: all flows
     Id actor = 0;              // actor whose share is used; 0: none
-    bool is_operators = false;
-    bool hints = true;                               // false: the stream polls in short intervals
-    std::deque<std::pair<Id, std::uint64_t>> moved;  // flow and its new revision
-    bool recheck_all = false;                        // hints may have been lost
-    bool ends = false;  // the stream has fallen behind, or is closed in favour of another actor's stream
+    bool is_operator = false;
+    bool uses_hints = true;                            // false: the stream polls in short intervals
+    std::deque<std::pair<Id, std::uint64_t>> changes;  // flow and its new revision
+    bool recheck_all = false;                          // hints may have been lost
+    bool must_end = false;  // the stream has fallen behind, or is closed in favour of another actor's stream
   };
   // The oldest subscription is the last one. Returns end() if there are too many.
   std::list<Subscription>::iterator subscribe(const EventRequest&);
   void unsubscribe(std::list<Subscription>::iterator);
-  enum class WaitOutcome { moved, silence, over };
-  // Waits for changes, at most `ms`, and moves them to `taken`. WaitOutcome::over: the stream must end.
-  WaitOutcome wait(Subscription&, Subscription& taken, std::uint32_t ms);
+  enum class WaitOutcome { changed, timeout, ended };
+  // Waits for changes, at most `ms`, and moves them to `pending`. WaitOutcome::ended: the stream must end.
+  WaitOutcome wait(Subscription&, Subscription& pending, std::uint32_t ms);
 
  private:
-  void follow_flows(const EventRequest&, Subscription&, EventSink&);
-  void follow_overview(const EventRequest&, Subscription&, EventSink&);
-  void follow_job(const EventRequest&, Subscription&, EventSink&);
-  // The next two functions and notify_subscribers() need the lock.
-  bool has_capacity_for(const EventRequest&);
-  // Ends the oldest stream of the actor with the most streams. Returns false if no actor has more than `actor` would.
-  bool make_room_for(Id actor);
-  void listen();
+  void stream_flows(const EventRequest&, Subscription&, EventSink&);
+  void stream_overview(const EventRequest&, Subscription&, EventSink&);
+  void stream_job(const EventRequest&, Subscription&, EventSink&);
+  // REQUIRES for the next two functions and notify_subscribers(): the lock is held.
+  // Returns whether the limits allow a stream for the request. May end a stream of another actor.
+  bool reserve_capacity(const EventRequest&);
+  // Ends the oldest stream of the actor with the most streams. Returns false if no other actor would have more streams
+  // than `actor` with one more stream.
+  bool end_stream_of_largest_actor(Id actor);
+  void receive_hints();
   void notify_subscribers(const std::string& hint);
 
   Services& services_;

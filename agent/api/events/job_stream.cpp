@@ -11,8 +11,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxLinesBatch = 500;
-std::string event(std::string_view name, std::uint64_t id, const json& data) {
+constexpr std::size_t kMaxLinesPerPage = 500;
+std::string format_event(std::string_view name, std::uint64_t id, const json& data) {
   return "event: " + std::string(name) + "\nid: " + std::to_string(id) + "\ndata: " + dump_json(data) + "\n\n";
 }
 
@@ -21,40 +21,40 @@ std::string event(std::string_view name, std::uint64_t id, const json& data) {
 // The state is read before the log: if the state is an end, the log is then complete.
 Result<JobStream::Page> JobStream::read() const {
   const json params{{"context_id", request_.context}};
-  MJ_TRY(call, MethodCall::begin(services_, params, request_.caller));
-  MJ_TRY(job, call.record_refusal(
-                  service::inspect_job(call.request_context_of(), call.store(), Action::read, request_.job)));
-  MJ_TRY(log, call.store().logs(request_.context, request_.job, after_, kMaxLinesBatch, 0));
+  MJ_TRY(call, MethodCall::create(services_, params, request_.caller));
+  MJ_TRY(job,
+         call.record_refusal(service::inspect_job(call.request_context(), call.store(), Action::read, request_.job)));
+  MJ_TRY(log, call.store().logs(request_.context, request_.job, last_seq_, kMaxLinesPerPage, 0));
   return Page{std::move(job), std::move(log)};
 }
 
-JobStream::ReadResult JobStream::say_error(const Error& error) {
+JobStream::ReadResult JobStream::send_error(const Error& error) {
   // If the store is unavailable, nothing is sent, and the next poll sends all changes.
-  if (error.code == Code::unavailable) return sink_.open() ? ReadResult::nothing : ReadResult::over;
+  if (error.code == Code::unavailable) return sink_.is_open() ? ReadResult::unchanged : ReadResult::ended;
   (void)sink_.send("event: gone\ndata: " + dump_json({{"message", error.message}}) + "\n\n");
-  return ReadResult::over;
+  return ReadResult::ended;
 }
 
-JobStream::ReadResult JobStream::read_next() {
+JobStream::ReadResult JobStream::poll() {
   bool sent = false;
   while (true) {
     auto page = read();  // releases the store, so that a slow client does not block other calls
-    if (!page) return say_error(page.error());
+    if (!page) return send_error(page.error());
     for (const Log& line : page->log.lines) {
       json data = to_json(line);
       data["context"] = request_.context;
       data["job"] = request_.job;
-      if (!sink_.send(event("log", line.seq, data))) return ReadResult::over;
-      after_ = line.seq;
+      if (!sink_.send(format_event("log", line.seq, data))) return ReadResult::ended;
+      last_seq_ = line.seq;
       sent = true;
     }
-    if (page->log.lines.size() >= kMaxLinesBatch) continue;
-    json state = status_of(page->job, request_.job);
+    if (page->log.lines.size() >= kMaxLinesPerPage) continue;
+    json state = job_state_to_json(page->job, request_.job);
     state["context"] = request_.context;
     const std::string text = dump_json(state);
-    if (text == state_) return sent ? ReadResult::sent : ReadResult::nothing;
-    state_ = text;
-    return sink_.send(event("job", after_, state)) ? ReadResult::sent : ReadResult::over;
+    if (text == last_state_) return sent ? ReadResult::sent : ReadResult::unchanged;
+    last_state_ = text;
+    return sink_.send(format_event("job", last_seq_, state)) ? ReadResult::sent : ReadResult::ended;
   }
 }
 

@@ -11,17 +11,17 @@
 
 namespace mycojobs::api {
 
-inline constexpr std::uint32_t kJobCheckMs = 200;  // interval of the polls of a job
+inline constexpr std::uint32_t kJobPollIntervalMs = 200;  // interval of the polls of a job
 
 class JobStream {
  public:
   // All references must outlive the stream.
   JobStream(Services& services, const EventRequest& request, EventSink& sink)
-      : services_(services), request_(request), sink_(sink), after_(request.after_seq) {}
-  enum class ReadResult { sent, nothing, over };
+      : services_(services), request_(request), sink_(sink), last_seq_(request.after_seq) {}
+  enum class ReadResult { sent, unchanged, ended };
   // Polls the job once and sends the changes. Checks the right to read each time. ReadResult::over: the stream must
   // end.
-  ReadResult read_next();
+  ReadResult poll();
 
  private:
   struct Page {
@@ -29,13 +29,13 @@ class JobStream {
     LogPage log;
   };
   Result<Page> read() const;
-  ReadResult say_error(const Error&);
+  ReadResult send_error(const Error&);
 
   Services& services_;
   const EventRequest& request_;
   EventSink& sink_;
-  std::uint64_t after_;  // last log line that was sent
-  std::string state_;    // last state that was sent
+  std::uint64_t last_seq_;  // last log line that was sent
+  std::string last_state_;  // last state that was sent
 };
 
 }  // namespace mycojobs::api

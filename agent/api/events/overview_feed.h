@@ -1,5 +1,5 @@
-// The overview of a context for all streams that follow it. It is read at most about once a second, and all streams
-// share the result. Thread-safe.
+// The overview of a context for all event streams of the context. The store is read at most about once a second, and
+// all streams share the result. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -15,8 +15,8 @@
 namespace mycojobs::api {
 
 struct OverviewText {
-  std::string text;  // an Overview (api/rpc/result_schemas.cpp) as JSON, with the id of its context
-  std::string rest;  // same without its times: if equal, nothing has changed
+  std::string text;           // an Overview (api/rpc/result_schemas.cpp) as JSON, with the id of its context
+  std::string timeless_text;  // the same without times; equal texts mean that nothing has changed
 };
 
 class OverviewFeed {
@@ -28,20 +28,20 @@ class OverviewFeed {
   Result<std::shared_ptr<const OverviewText>> read(const EventRequest&);
 
  private:
-  using Text = std::shared_ptr<const OverviewText>;
-  struct CachedText {
-    std::mutex mutex;  // held while a thread reads; the other threads wait for the result
+  using OverviewPtr = std::shared_ptr<const OverviewText>;
+  struct CachedOverview {
+    std::mutex mutex;  // locked while a thread reads the store; the other threads wait for the result
     std::unique_ptr<Store> store;
-    std::chrono::steady_clock::time_point at;
-    Result<Text> text = nullptr;  // or the error of the last read; null: not read yet
-    std::set<Id> readers;         // actors with a checked right to read this text
+    std::chrono::steady_clock::time_point read_at;
+    Result<OverviewPtr> overview = nullptr;  // or the error of the last read; null: not read yet
+    std::set<Id> readers;                    // actors with a checked right to read this text
   };
-  std::shared_ptr<CachedText> cached_text(Id context);
-  Result<Text> read_text(CachedText&, Id context);
+  std::shared_ptr<CachedOverview> find_cached(Id context);
+  Result<OverviewPtr> load_overview(CachedOverview&, Id context);
 
   Services& services_;
   std::mutex mutex_;  // guards only the map
-  std::map<Id, std::shared_ptr<CachedText>> stored_;
+  std::map<Id, std::shared_ptr<CachedOverview>> cache_;
 };
 
 }  // namespace mycojobs::api

@@ -1,4 +1,4 @@
-// Limits the bytes of large bodies and answers that connections hold in memory.
+// Limits of the memory that large bodies and answers of connections use.
 #pragma once
 
 #include <cstddef>
@@ -7,48 +7,50 @@
 
 namespace mycojobs::api {
 
-// Bodies and answers up to this length are not counted: all connections together hold a few MiB of them.
-inline constexpr std::size_t kSmallBody = 64U << 10;
+// Bodies and answers up to this length are not counted: those of all connections together need only a few MiB.
+inline constexpr std::size_t kMaxUncountedBytes = 64U << 10;
 
 // Counts the body of one request while it is read.
 class BodyMemoryBudget {
  public:
   virtual ~BodyMemoryBudget() = default;
-  // length: bytes of the body that were read so far. Returns false if a limit is exceeded.
+  // length: number of bytes of the body that have been read. Returns false if a limit is exceeded.
   virtual bool grow(std::size_t length) = 0;
 };
 
-// Bytes that the connections of one class hold in memory, in total and by actor. Not thread-safe.
-class HeldBytes {
+// Counts the bytes that the connections of one class hold in memory, in total and by actor. Not thread-safe.
+class ByteQuota {
  public:
-  enum class Fit { fits, all_full, actor_full };
+  enum class AddResult { added, total_exceeded, actor_exceeded };
 
-  HeldBytes(std::size_t max, std::size_t most_of_actor) : most_(max), most_of_actor_(most_of_actor) {}
+  ByteQuota(std::size_t max_bytes, std::size_t max_actor_bytes)
+      : max_bytes_(max_bytes), max_actor_bytes_(max_actor_bytes) {}
   // Adds the bytes if neither limit is exceeded. The limit of an actor does not apply to actor 0, nor to the first body
   // of an actor.
-  Fit add(std::uint64_t actor, std::size_t bytes) {
-    if (actor != 0 && of(actor) > 0 && of(actor) + bytes > most_of_actor_) return Fit::actor_full;
-    if (all_ + bytes > most_) return Fit::all_full;
-    add_anyway(actor, bytes);
-    return Fit::fits;
+  AddResult add(std::uint64_t actor, std::size_t bytes) {
+    if (actor != 0 && get_actor_bytes(actor) > 0 && get_actor_bytes(actor) + bytes > max_actor_bytes_)
+      return AddResult::actor_exceeded;
+    if (total_bytes_ + bytes > max_bytes_) return AddResult::total_exceeded;
+    add_unchecked(actor, bytes);
+    return AddResult::added;
   }
-  void add_anyway(std::uint64_t actor, std::size_t bytes) {
-    all_ += bytes;
-    of_actor_[actor] += bytes;
+  void add_unchecked(std::uint64_t actor, std::size_t bytes) {
+    total_bytes_ += bytes;
+    actor_bytes_[actor] += bytes;
   }
   void remove(std::uint64_t actor, std::size_t bytes) {
-    all_ -= bytes;
-    if ((of_actor_[actor] -= bytes) == 0) of_actor_.erase(actor);
+    total_bytes_ -= bytes;
+    if ((actor_bytes_[actor] -= bytes) == 0) actor_bytes_.erase(actor);
   }
 
  private:
-  std::size_t of(std::uint64_t actor) const {
-    const auto found = of_actor_.find(actor);
-    return found == of_actor_.end() ? 0 : found->second;
+  std::size_t get_actor_bytes(std::uint64_t actor) const {
+    const auto it = actor_bytes_.find(actor);
+    return it == actor_bytes_.end() ? 0 : it->second;
   }
 
-  std::size_t most_, most_of_actor_, all_ = 0;
-  std::map<std::uint64_t, std::size_t> of_actor_;
+  std::size_t max_bytes_, max_actor_bytes_, total_bytes_ = 0;
+  std::map<std::uint64_t, std::size_t> actor_bytes_;
 };
 
 }  // namespace mycojobs::api

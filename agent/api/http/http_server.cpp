@@ -40,78 +40,79 @@ namespace {
 using std::chrono::milliseconds;
 using TimePoint = std::chrono::steady_clock::time_point;
 
-constexpr std::size_t kLargeBodies = 3;        // limit of all bodies except those of peers, in bodies of maximum size
-constexpr std::size_t kLargePeerBodies = 16;   // limit of the bodies of all peers, in bodies of maximum size
-constexpr std::size_t kLargeAnswers = 4;       // limit of the answers of all actors, in limits of one actor
-constexpr milliseconds kReleaseTimeout{1000};  // until a closed connection has released its bytes
+constexpr std::size_t kMaxLargeBodies = 3;       // limit of all bodies except those of peers, in bodies of maximum size
+constexpr std::size_t kMaxLargePeerBodies = 16;  // limit of the bodies of all peers, in bodies of maximum size
+constexpr std::size_t kMaxLargeAnswers = 4;      // limit of the answers of all actors, in limits of one actor
+constexpr milliseconds kReleaseTimeout{1000};    // until a closed connection has released its bytes
 
-std::string head_text(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
+std::string format_head(const HttpReply& reply, HttpFraming framing, bool http_1_1, bool keep_alive) {
   HttpAnswerHead head{reply.status, reply.headers, framing, reply.body.size(), http_1_1, keep_alive};
   if (reply.status != 204) head.fields.emplace_back("Content-Type", reply.type);
-  const bool kept = std::any_of(reply.headers.begin(), reply.headers.end(),
-                                [](const auto& field) { return field.first == "Cache-Control"; });
-  if (!kept) head.fields.emplace_back("Cache-Control", "no-store");
+  const bool has_cache_control = std::any_of(reply.headers.begin(), reply.headers.end(),
+                                             [](const auto& field) { return field.first == "Cache-Control"; });
+  if (!has_cache_control) head.fields.emplace_back("Cache-Control", "no-store");
   head.fields.emplace_back("X-Content-Type-Options", "nosniff");
   return to_text(head);
 }
 
-void note_peer(HttpRequest& request, int socket, std::uint16_t port) {
+void set_peer(HttpRequest& request, int socket, std::uint16_t port) {
   request.port = port;
   request.loopback = is_loopback_peer(socket);
-  request.network = network_of_peer(socket);
+  request.network = get_peer_network(socket);
 }
 
-bool has_body(const HttpRequest& from) {
-  const std::string length = from.header("content-length");
-  return from.headers.contains("transfer-encoding") || length.find_first_not_of('0') != std::string::npos;
+bool has_body(const HttpRequest& request) {
+  const std::string length = request.header("content-length");
+  return request.headers.contains("transfer-encoding") || length.find_first_not_of('0') != std::string::npos;
 }
 
-HttpReply no_body_taken() {
-  return refuse(400, "invalid_request", "this path accepts no body", "send no Content-Length and no Transfer-Encoding");
+HttpReply unexpected_body_reply() {
+  return error_reply(400, "invalid_request", "this path accepts no body",
+                     "send no Content-Length and no Transfer-Encoding");
 }
 
 // Returns a complete answer that announces the end of the connection.
-std::string wire_text(const HttpReply& reply) {
-  return head_text(reply, HttpFraming::counted, true, false) + reply.body;
+std::string to_wire_text(const HttpReply& reply) {
+  return format_head(reply, HttpFraming::counted, true, false) + reply.body;
 }
 
 struct Client {
-  // The thread of the connection writes standing, actor, asks and asking_actor with the server's lock held, and reads
+  // The thread of the connection writes standing, actor, asks and request_actor with the server's lock held, and reads
   // them without the lock. Other threads read them with the lock.
-  ConnectionClass standing = ConnectionClass::open;
+  ConnectionClass connection_class = ConnectionClass::health;
   std::uint64_t actor = 0;  // actor whose share is used; 0: none
   std::thread thread;
   std::unique_ptr<Connection> connection;
-  RequestReader reader;                          // reader of the current request; initially of the admitted first head
-  ConnectionClass asks = ConnectionClass::open;  // class of the current request
-  std::uint64_t asking_actor = 0;                // actor of the current request
-  std::string network = {};                      // HttpRequest::network; empty: not counted
+  RequestReader reader;  // reader of the current request; initially of the admitted first head
+  ConnectionClass request_class = ConnectionClass::health;  // class of the current request
+  std::uint64_t request_actor = 0;                          // actor of the current request
+  std::string network = {};                                 // HttpRequest::network; empty: not counted
   // Guarded by the server's lock:
-  std::string proven = {};      // key of the peer that has signed a request on this connection; empty: none
-  std::uint64_t proven_as = 0;  // sequence number of the latest signed request
-  TimePoint asked = std::chrono::steady_clock::now();  // time of the latest request
-  bool silent = false;                                 // waits for the next request
-  bool sending = false;                                // the body of its request is incomplete
-  bool waiting = false;                                // the call waits for the end of a job, or sends events
-  bool writing = false;                                // the answer is being written
-  std::size_t body_bytes = 0, answer_bytes = 0;        // bytes of a large body or answer in memory
-  TimePoint answered = {};                             // when the writing of a large answer began
-  // leaving: the server has shut the connection down. done: the thread is about to return.
-  bool leaving = false, done = false;
+  std::string signer_key = {};         // key of the peer that has signed a request on this connection; empty: none
+  std::uint64_t signature_number = 0;  // sequence number of the latest signed request
+  TimePoint last_request_at = std::chrono::steady_clock::now();  // time of the latest request
+  bool is_idle = false;                                          // waits for the next request
+  bool is_receiving_body = false;                                // the body of its request is incomplete
+  bool is_waiting = false;                                       // the call waits for the end of a job, or sends events
+  bool is_writing = false;                                       // the answer is being written
+  std::size_t body_bytes = 0, answer_bytes = 0;                  // bytes of a large body or answer in memory
+  TimePoint answer_started_at = {};                              // when the writing of a large answer began
+  bool is_closing = false;                                       // the server has shut the connection down
+  bool has_ended = false;                                        // the thread is about to return
 };
 
 // Sends events to one connection.
-class Sink final : public EventSink {
+class ConnectionEventSink final : public EventSink {
  public:
-  Sink(Connection& connection, bool chunked, const std::atomic<bool>& stopping, std::uint32_t write_ms)
+  ConnectionEventSink(Connection& connection, bool chunked, const std::atomic<bool>& stopping, std::uint32_t write_ms)
       : connection_(connection), chunked_(chunked), stopping_(stopping), write_ms_(write_ms) {}
   bool send(std::string_view text) override {
-    if (text.empty() || !open()) return open();
-    connection_.allow(write_ms_);
+    if (text.empty() || !is_open()) return is_open();
+    connection_.set_write_timeout(write_ms_);
     return chunked_ ? connection_.write(chunk_text(text)) : connection_.write(text);
   }
-  bool open() const override {
-    if (stopping_ || connection_.broken()) return false;
+  bool is_open() const override {
+    if (stopping_ || connection_.is_broken()) return false;
     char byte = 0;  // the end of input means that the client is gone, since it sends nothing else during a stream
     return ::recv(connection_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 0;
   }
@@ -133,12 +134,12 @@ class Server final : public HttpServer {
         routes_(std::move(routes)),
         admit_(std::move(admit)),
         event_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-        lobby_(limits.lobby, limits.header_ms, request_limits()),
-        bodies_(kLargeBodies * limits.body_bytes, limits.body_bytes),
-        operator_bodies_(kLargeBodies * limits.body_bytes, SIZE_MAX),
-        peer_bodies_(kLargePeerBodies * limits.peer_body_bytes, SIZE_MAX),
-        answers_(kLargeAnswers * limits.answer_bytes, limits.answer_bytes),
-        operator_answers_(kLargeAnswers * limits.answer_bytes, SIZE_MAX) {}
+        pending_(limits.pending_connections, limits.header_ms, request_limits()),
+        bodies_(kMaxLargeBodies * limits.body_bytes, limits.body_bytes),
+        operator_bodies_(kMaxLargeBodies * limits.body_bytes, SIZE_MAX),
+        peer_bodies_(kMaxLargePeerBodies * limits.peer_body_bytes, SIZE_MAX),
+        answers_(kMaxLargeAnswers * limits.answer_bytes, limits.answer_bytes),
+        operator_answers_(kMaxLargeAnswers * limits.answer_bytes, SIZE_MAX) {}
   ~Server() override { Server::stop(); }
   Result<void> begin() {
     MJ_TRY(thread, start_thread([this] { accept_loop(); }));
@@ -148,40 +149,43 @@ class Server final : public HttpServer {
 
   std::uint16_t port() const override { return listening_.port; }
   std::string url() const override {
-    const bool six = host_.find(':') != std::string::npos;
-    return "http://" + (six ? '[' + host_ + ']' : host_) + ':' + std::to_string(listening_.port);
+    const bool is_v6 = host_.find(':') != std::string::npos;
+    return "http://" + (is_v6 ? '[' + host_ + ']' : host_) + ':' + std::to_string(listening_.port);
   }
   std::uint32_t connections() const override {
     const std::lock_guard lock(mutex_);
-    return static_cast<std::uint32_t>(clients_.size()) + waiting_;
+    return static_cast<std::uint32_t>(clients_.size()) + pending_count_;
   }
   void stop() override {
     if (stopping_.exchange(true)) return;
-    const std::uint64_t one = 1;
-    (void)!::write(event_.get(), &one, sizeof one);
+    const std::uint64_t wake_up = 1;
+    (void)!::write(event_.get(), &wake_up, sizeof wake_up);
     if (thread_.joinable()) thread_.join();
-    const auto none_runs = [this] {
+    const auto all_ended = [this] {
       reap();
       return clients_.empty();
     };
     std::unique_lock lock(mutex_);
     for (Client& client : clients_) {
-      if (!client.done) ::shutdown(client.connection->fd(), SHUT_RD);  // requests that were received are still answered
+      if (!client.has_ended)
+        ::shutdown(client.connection->fd(), SHUT_RD);  // requests that were received are still answered
     }
-    ended_.wait(lock, none_runs);
+    connection_ended_.wait(lock, all_ended);
   }
 
  private:
   RequestLimits request_limits() const { return {limits_.header_bytes, limits_.body_bytes}; }
 
-  Admission look_at(const HttpRequest& from) const {
-    HttpReply reply = refuse_route(routes_, from.method, from.path);
+  Admission check_request(const HttpRequest& request) const {
+    HttpReply reply = check_route(routes_, request.method, request.path);
     if (reply.status >= 400) return {std::move(reply)};
-    if (from.headers.contains("content-encoding") || from.header("content-type").starts_with("multipart/form-data"))
+    if (request.headers.contains("content-encoding") ||
+        request.header("content-type").starts_with("multipart/form-data"))
       return {not_json_reply()};
-    Admission admission = admit_(from);
-    const bool takes_body = admission.standing != ConnectionClass::open && admission.standing != ConnectionClass::page;
-    if (admission.refusal.status < 400 && !takes_body && has_body(from)) return {no_body_taken()};
+    Admission admission = admit_(request);
+    const bool accepts_body =
+        admission.connection_class != ConnectionClass::health && admission.connection_class != ConnectionClass::page;
+    if (admission.refusal.status < 400 && !accepts_body && has_body(request)) return {unexpected_body_reply()};
     return admission;
   }
 
@@ -189,33 +193,36 @@ class Server final : public HttpServer {
     std::vector<pollfd> entries;
     while (!stopping_) {
       entries.assign({{listening_.socket.get(), POLLIN, 0}, {event_.get(), POLLIN, 0}});
-      lobby_.append_pollfds(entries);
-      const int soon = refused_.empty() ? -1 : 200, due = lobby_.timeout_ms();
-      (void)::poll(entries.data(), entries.size(), soon < 0 ? due : due < 0 ? soon : std::min(soon, due));
-      refused_.close_old();
+      pending_.append_pollfds(entries);
+      const int rejected_timeout_ms = rejected_.empty() ? -1 : 200, pending_timeout_ms = pending_.get_poll_timeout_ms();
+      (void)::poll(entries.data(), entries.size(),
+                   rejected_timeout_ms < 0  ? pending_timeout_ms
+                   : pending_timeout_ms < 0 ? rejected_timeout_ms
+                                            : std::min(rejected_timeout_ms, pending_timeout_ms));
+      rejected_.close_expired();
       {
         const std::lock_guard lock(mutex_);
         reap();
       }
       if (stopping_) break;
-      for (PendingConnections::Connection& guest : lobby_.receive_heads(entries.data() + 2)) arrive(guest);
-      if ((entries[0].revents & POLLIN) != 0) accept_some();
-      waiting_ = static_cast<std::uint32_t>(lobby_.size());
+      for (PendingConnections::Connection& pending : pending_.receive_heads(entries.data() + 2)) admit_pending(pending);
+      if ((entries[0].revents & POLLIN) != 0) accept_connections();
+      pending_count_ = static_cast<std::uint32_t>(pending_.size());
     }
     listening_.socket.reset();
-    lobby_.clear();
-    waiting_ = 0;
-    refused_.close_all();
+    pending_.clear();
+    pending_count_ = 0;
+    rejected_.close_all();
   }
 
-  void accept_some() {
-    constexpr int kAtOnce = 64;
-    for (int i = 0; i < kAtOnce; ++i) {
+  void accept_connections() {
+    constexpr int kMaxBatch = 64;
+    for (int i = 0; i < kMaxBatch; ++i) {
       Fd socket(::accept4(listening_.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (socket) {
-        const int on = 1;  // send small events and answers without waiting for acknowledgements
-        (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-        lobby_.add(std::move(socket));
+        const int enable = 1;  // send small events and answers without waiting for acknowledgements
+        (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &enable, sizeof enable);
+        pending_.add(std::move(socket));
         continue;
       }
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
@@ -227,305 +234,312 @@ class Server final : public HttpServer {
   }
 
   // Admits or refuses a connection after its first head is complete or invalid.
-  void arrive(PendingConnections::Connection& guest) {
-    if (guest.wrong) return refused_.refuse(std::move(guest.socket), wire_text(bad_request_reply(*guest.wrong)));
-    note_peer(guest.reader.request(), guest.socket.get(), port());
-    const Admission admission = look_at(guest.reader.request());
-    if (admission.refusal.status >= 400) return refused_.refuse(std::move(guest.socket), wire_text(admission.refusal));
-    take(std::move(guest), admission);
+  void admit_pending(PendingConnections::Connection& pending) {
+    if (pending.error)
+      return rejected_.reject(std::move(pending.socket), to_wire_text(bad_request_reply(*pending.error)));
+    set_peer(pending.reader.request(), pending.socket.get(), port());
+    const Admission admission = check_request(pending.reader.request());
+    if (admission.refusal.status >= 400)
+      return rejected_.reject(std::move(pending.socket), to_wire_text(admission.refusal));
+    start_connection(std::move(pending), admission);
   }
 
-  void take(PendingConnections::Connection guest, const Admission& admission) {
-    const HttpRequest& request = guest.reader.request();
-    const bool is_counted = !(request.loopback && limits_.spare_loopback);
+  void start_connection(PendingConnections::Connection pending, const Admission& admission) {
+    const HttpRequest& request = pending.reader.request();
+    const bool is_counted = !(request.loopback && limits_.exempt_loopback);
     const std::string network = is_counted ? request.network : std::string();
     std::unique_lock lock(mutex_);
-    if (!find_place(admission.standing, admission.actor, network)) {
+    if (!reserve_slot(admission.connection_class, admission.actor, network)) {
       lock.unlock();
-      const HttpReply reply = admission.when_full ? admission.when_full() : too_many_requests_reply();
-      return refused_.refuse(std::move(guest.socket), wire_text(reply));
+      const HttpReply reply = admission.make_full_reply ? admission.make_full_reply() : too_many_requests_reply();
+      return rejected_.reject(std::move(pending.socket), to_wire_text(reply));
     }
-    auto connection = std::make_unique<Connection>(std::move(guest.socket), std::move(guest.bytes));
-    Client& client = clients_.emplace_back(Client{admission.standing,
+    auto connection = std::make_unique<Connection>(std::move(pending.socket), std::move(pending.bytes));
+    Client& client = clients_.emplace_back(Client{admission.connection_class,
                                                   admission.actor,
                                                   {},
                                                   std::move(connection),
-                                                  std::move(guest.reader),
-                                                  admission.standing,
+                                                  std::move(pending.reader),
+                                                  admission.connection_class,
                                                   admission.actor,
                                                   network});
-    client.reader.limit_body(body_bytes(admission.standing));
-    auto thread = start_thread([this, &client] { converse(client); });
+    client.reader.limit_body(body_bytes(admission.connection_class));
+    auto thread = start_thread([this, &client] { serve_connection(client); });
     if (thread) {
       client.thread = std::move(*thread);
       return;
     }
-    Fd back(::dup(client.connection->fd()));
+    Fd socket(::dup(client.connection->fd()));
     clients_.pop_back();
-    refused_.refuse(std::move(back), wire_text(too_many_requests_reply()));
+    rejected_.reject(std::move(socket), to_wire_text(too_many_requests_reply()));
   }
 
-  // Returns whether there is a place for a connection of this class and actor. May close another connection for it.
+  // Returns whether the limits allow one more connection of this class and actor. May close another connection for it.
   // REQUIRES: the lock is held.
-  bool find_place(ConnectionClass standing, std::uint64_t actor, const std::string& network) {
+  bool reserve_slot(ConnectionClass connection_class, std::uint64_t actor, const std::string& network) {
     const auto count = std::count_if(clients_.begin(), clients_.end(), [&](const Client& client) {
-      return client.standing == standing && !client.leaving;
+      return client.connection_class == connection_class && !client.is_closing;
     });
-    const std::uint32_t max = standing == ConnectionClass::open    ? limits_.open
-                              : standing == ConnectionClass::page  ? limits_.page
-                              : standing == ConnectionClass::login ? limits_.logins
-                              : standing == ConnectionClass::peer  ? limits_.peers
-                                                                   : limits_.connections;
-    const bool room = count < max;
-    if (standing == ConnectionClass::peer) return room || make_room();
-    if (standing == ConnectionClass::token) {
-      if (uses_share(actor, max)) return route_message_of_job(waiting_of(actor, Waits::for_request));
-      return room || route_message_of_job(waiting_of_greediest(actor));
+    const std::uint32_t max = connection_class == ConnectionClass::health  ? limits_.health_connections
+                              : connection_class == ConnectionClass::page  ? limits_.page_connections
+                              : connection_class == ConnectionClass::login ? limits_.login_connections
+                              : connection_class == ConnectionClass::peer  ? limits_.peer_connections
+                                                                           : limits_.connections;
+    const bool has_capacity = count < max;
+    if (connection_class == ConnectionClass::peer) return has_capacity || close_peer_connection();
+    if (connection_class == ConnectionClass::token) {
+      if (has_used_share(actor, max)) return close_connection(find_waiting(actor, WaitFilter::request_only));
+      return has_capacity || close_connection(find_waiting_of_largest_actor(actor));
     }
-    if (standing == ConnectionClass::login && !network.empty() && logins_of(network) >= std::max(1U, max / 4))
-      return route_message_of_job(oldest_of(standing, network));
-    return room || (is_for_anybody(standing) && route_message_of_job(oldest_of(standing, "")));
+    if (connection_class == ConnectionClass::login && !network.empty() &&
+        count_logins(network) >= std::max(1U, max / 4))
+      return close_connection(find_oldest(connection_class, network));
+    return has_capacity ||
+           (is_unauthenticated(connection_class) && close_connection(find_oldest(connection_class, "")));
   }
 
-  std::size_t body_bytes(ConnectionClass standing) const {
-    return standing == ConnectionClass::peer    ? limits_.peer_body_bytes
-           : standing == ConnectionClass::login ? limits_.login_body_bytes
-                                                : limits_.body_bytes;
+  std::size_t body_bytes(ConnectionClass connection_class) const {
+    return connection_class == ConnectionClass::peer    ? limits_.peer_body_bytes
+           : connection_class == ConnectionClass::login ? limits_.login_body_bytes
+                                                        : limits_.body_bytes;
   }
 
   static bool is_peer(const Client& client) {
-    return client.standing == ConnectionClass::peer && !client.leaving && !client.done;
+    return client.connection_class == ConnectionClass::peer && !client.is_closing && !client.has_ended;
   }
 
   // Closes a connection to /supervisor in favour of a new one: the oldest connection without a valid signature, since
-  // any client can open these; else the connection that is silent longest. Returns false if none can be closed.
-  // REQUIRES: the lock is held.
-  bool make_room() {
-    auto goes = std::find_if(clients_.begin(), clients_.end(),
-                             [](const Client& each) { return is_peer(each) && each.proven.empty(); });
-    return route_message_of_job(goes == clients_.end() ? most_silent() : goes);
+  // any client can open such a connection, or else the connection that has been idle longest. Returns false if no
+  // connection can be closed. REQUIRES: the lock is held.
+  bool close_peer_connection() {
+    auto target = std::find_if(clients_.begin(), clients_.end(),
+                               [](const Client& client) { return is_peer(client) && client.signer_key.empty(); });
+    return close_connection(target == clients_.end() ? find_longest_idle_peer() : target);
   }
 
-  // Shuts a connection down. Returns false for end(), or if too many such connections still have a thread. REQUIRES:
-  // the lock is held.
-  bool route_message_of_job(std::list<Client>::iterator goes) {
-    constexpr std::ptrdiff_t kLeaving = 256;  // limit of shut down connections whose threads run
-    const auto leaving =
-        std::count_if(clients_.begin(), clients_.end(), [](const Client& each) { return each.leaving; });
-    if (goes == clients_.end() || leaving >= kLeaving) return false;
-    goes->leaving = true;
-    ::shutdown(goes->connection->fd(), SHUT_RDWR);
+  // Shuts a connection down. Returns false for end(), or if the threads of too many connections that were shut down
+  // still run. REQUIRES: the lock is held.
+  bool close_connection(std::list<Client>::iterator target) {
+    constexpr std::ptrdiff_t kMaxClosing = 256;
+    const auto closing_count =
+        std::count_if(clients_.begin(), clients_.end(), [](const Client& client) { return client.is_closing; });
+    if (target == clients_.end() || closing_count >= kMaxClosing) return false;
+    target->is_closing = true;
+    ::shutdown(target->connection->fd(), SHUT_RDWR);
     return true;
   }
 
-  static bool is_for_anybody(ConnectionClass standing) {
-    return standing == ConnectionClass::open || standing == ConnectionClass::page || standing == ConnectionClass::login;
+  static bool is_unauthenticated(ConnectionClass connection_class) {
+    return connection_class == ConnectionClass::health || connection_class == ConnectionClass::page ||
+           connection_class == ConnectionClass::login;
   }
   // Returns the oldest connection of the class that receives its request or writes its answer, or end(). Connections
   // with a running handler are excluded. network: only connections of this network; empty: all. REQUIRES: the lock is
   // held.
-  std::list<Client>::iterator oldest_of(ConnectionClass standing, const std::string& network) {
-    return std::find_if(clients_.begin(), clients_.end(), [&](const Client& each) {
-      return each.standing == standing && !each.leaving && !each.done && (each.sending || each.writing) &&
-             (network.empty() || each.network == network);
+  std::list<Client>::iterator find_oldest(ConnectionClass connection_class, const std::string& network) {
+    return std::find_if(clients_.begin(), clients_.end(), [&](const Client& client) {
+      return client.connection_class == connection_class && !client.is_closing && !client.has_ended &&
+             (client.is_receiving_body || client.is_writing) && (network.empty() || client.network == network);
     });
   }
 
-  // The next four functions need the lock.
-  std::uint32_t logins_of(const std::string& network) const {
-    return static_cast<std::uint32_t>(std::count_if(clients_.begin(), clients_.end(), [&](const Client& each) {
-      return each.standing == ConnectionClass::login && each.network == network && !each.leaving;
+  // REQUIRES for the next four functions: the lock is held.
+  std::uint32_t count_logins(const std::string& network) const {
+    return static_cast<std::uint32_t>(std::count_if(clients_.begin(), clients_.end(), [&](const Client& client) {
+      return client.connection_class == ConnectionClass::login && client.network == network && !client.is_closing;
     }));
   }
-  bool uses_share(std::uint64_t actor, std::uint32_t max) const {
-    const auto count = std::count_if(clients_.begin(), clients_.end(), [actor](const Client& each) {
-      return each.standing == ConnectionClass::token && each.actor == actor && !each.leaving;
+  bool has_used_share(std::uint64_t actor, std::uint32_t max) const {
+    const auto count = std::count_if(clients_.begin(), clients_.end(), [actor](const Client& client) {
+      return client.connection_class == ConnectionClass::token && client.actor == actor && !client.is_closing;
     });
     return actor != 0 && count >= std::max(1U, max / 4);
   }
-  enum class Waits {
-    for_request,  // for a request or the rest of a body
-    at_all        // also for the client to read an answer, for the end of a job, or for events
+  enum class WaitFilter {
+    request_only,  // connections that wait for a request or the rest of a body
+    any            // also those that wait for the client to read an answer, for the end of a job, or for events
   };
   // Returns the connection of the actor that has waited longest; connections that wait for a request come first.
   // Returns end() if no connection waits.
-  std::list<Client>::iterator waiting_of(std::uint64_t actor, Waits waits) {
-    auto found = clients_.end();
-    const auto for_request = [](const Client& each) { return each.silent || each.sending; };
-    for (auto each = clients_.begin(); each != clients_.end(); ++each) {
-      if (each->standing != ConnectionClass::token || each->actor != actor || each->leaving || each->done) continue;
-      const bool at_all = waits == Waits::at_all && (each->waiting || each->writing);
-      if (!for_request(*each) && !at_all) continue;
-      const bool is_first = found == clients_.end() || for_request(*each) > for_request(*found) ||
-                            (for_request(*each) == for_request(*found) && each->asked < found->asked);
-      if (is_first) found = each;
+  std::list<Client>::iterator find_waiting(std::uint64_t actor, WaitFilter filter) {
+    auto result = clients_.end();
+    const auto waits_for_request = [](const Client& client) { return client.is_idle || client.is_receiving_body; };
+    for (auto it = clients_.begin(); it != clients_.end(); ++it) {
+      if (it->connection_class != ConnectionClass::token || it->actor != actor || it->is_closing || it->has_ended)
+        continue;
+      const bool is_other_wait = filter == WaitFilter::any && (it->is_waiting || it->is_writing);
+      if (!waits_for_request(*it) && !is_other_wait) continue;
+      const bool is_first =
+          result == clients_.end() || waits_for_request(*it) > waits_for_request(*result) ||
+          (waits_for_request(*it) == waits_for_request(*result) && it->last_request_at < result->last_request_at);
+      if (is_first) result = it;
     }
-    return found;
+    return result;
   }
   // Returns a waiting connection of an actor that has more connections than `actor` would have. Actors with more
   // connections come first. Returns end() if there is none.
-  std::list<Client>::iterator waiting_of_greediest(std::uint64_t actor) {
+  std::list<Client>::iterator find_waiting_of_largest_actor(std::uint64_t actor) {
     std::map<std::uint64_t, std::size_t> counts;
-    for (const Client& each : clients_) {
-      if (each.standing == ConnectionClass::token && !each.leaving) ++counts[each.actor];
+    for (const Client& client : clients_) {
+      if (client.connection_class == ConnectionClass::token && !client.is_closing) ++counts[client.actor];
     }
-    const std::size_t own = counts[actor];
-    std::vector<std::pair<std::size_t, std::uint64_t>> actors;
-    for (const auto& [each, count] : counts) {
-      if (count > own + 1) actors.emplace_back(count, each);
+    const std::size_t min_count = counts[actor] + 1;
+    std::vector<std::pair<std::size_t, std::uint64_t>> larger_actors;
+    for (const auto& [other, count] : counts) {
+      if (count > min_count) larger_actors.emplace_back(count, other);
     }
-    std::sort(actors.rbegin(), actors.rend());
-    for (const auto& [count, each] : actors) {
-      if (const auto found = waiting_of(each, Waits::at_all); found != clients_.end()) return found;
+    std::sort(larger_actors.rbegin(), larger_actors.rend());
+    for (const auto& [count, other] : larger_actors) {
+      if (const auto it = find_waiting(other, WaitFilter::any); it != clients_.end()) return it;
     }
     return clients_.end();
   }
 
   // Returns the connection to /supervisor that has waited longest for a request, or end() if all of them have a
   // request. REQUIRES: the lock is held.
-  std::list<Client>::iterator most_silent() {
-    auto found = clients_.end();
-    for (auto each = clients_.begin(); each != clients_.end(); ++each) {
-      if (!is_peer(*each) || !each->silent) continue;
-      if (found == clients_.end() || each->asked < found->asked) found = each;
+  std::list<Client>::iterator find_longest_idle_peer() {
+    auto result = clients_.end();
+    for (auto it = clients_.begin(); it != clients_.end(); ++it) {
+      if (!is_peer(*it) || !it->is_idle) continue;
+      if (result == clients_.end() || it->last_request_at < result->last_request_at) result = it;
     }
-    return found;
+    return result;
   }
 
-  // Records that a peer has signed a request on this connection. A peer can have a quarter of the places with signed
-  // requests; beyond, its oldest connection counts as one without a valid signature again.
-  void prove(Client& client, const std::string& who) {
+  // Records that a peer has signed a request on this connection. At most a quarter of the connections to /supervisor
+  // can be marked as signed by one peer; after that, the mark of its oldest connection is removed.
+  void record_signature(Client& client, const std::string& key) {
     const std::lock_guard lock(mutex_);
-    client.proven = who;
-    client.proven_as = ++proofs_;
+    client.signer_key = key;
+    client.signature_number = ++signature_count_;
     std::uint32_t count = 0;
     Client* oldest = &client;
-    for (Client& each : clients_) {
-      if (!is_peer(each) || each.proven != who) continue;
+    for (Client& peer : clients_) {
+      if (!is_peer(peer) || peer.signer_key != key) continue;
       ++count;
-      if (each.proven_as < oldest->proven_as) oldest = &each;
+      if (peer.signature_number < oldest->signature_number) oldest = &peer;
     }
-    if (count > std::max(1U, limits_.peers / 4)) oldest->proven.clear();
+    if (count > std::max(1U, limits_.peer_connections / 4)) oldest->signer_key.clear();
   }
 
-  bool has_proven(const Client& client) const {
+  bool has_signature(const Client& client) const {
     const std::lock_guard lock(mutex_);
-    return !client.proven.empty();
+    return !client.signer_key.empty();
   }
 
-  void note_silence(Client& client, bool silent) {
+  void set_idle(Client& client, bool is_idle) {
     const std::lock_guard lock(mutex_);
-    client.silent = silent;
-    if (!silent) client.asked = std::chrono::steady_clock::now();
+    client.is_idle = is_idle;
+    if (!is_idle) client.last_request_at = std::chrono::steady_clock::now();
   }
 
-  void converse(Client& client) {
+  void serve_connection(Client& client) {
     Connection& connection = *client.connection;
     try {
-      while (exchange(client) && !stopping_) {
+      while (handle_request(client) && !stopping_) {
         client.reader = RequestReader(request_limits());
-        connection.expect(limits_.idle_ms);
-        note_silence(client, true);
-        if (!connection.wait_for_byte() || !next_head(client)) break;
-        note_silence(client, false);
+        connection.set_read_timeout(limits_.idle_ms);
+        set_idle(client, true);
+        if (!connection.wait_for_byte() || !read_next_head(client)) break;
+        set_idle(client, false);
       }
     } catch (const std::exception&) {  // an exception in a thread would end the process
       log(LogLevel::error, "api", "a connection failed inside the server");
     }
     const std::lock_guard lock(mutex_);
     connection.close();
-    client.done = true;
-    ended_.notify_all();
-    const std::uint64_t one = 1;
-    (void)!::write(event_.get(), &one, sizeof one);
+    client.has_ended = true;
+    connection_ended_.notify_all();
+    const std::uint64_t wake_up = 1;
+    (void)!::write(event_.get(), &wake_up, sizeof wake_up);
   }
 
   // Reads the head of the next request on a connection. Returns false if the client ended, or the request was refused.
-  bool next_head(Client& client) {
+  bool read_next_head(Client& client) {
     Connection& connection = *client.connection;
     RequestReader& reader = client.reader;
-    connection.expect(limits_.header_ms);
-    const auto there = connection.read_head(reader);
-    if (there && !*there) return false;
-    HttpReply refusal = there ? HttpReply() : bad_request_reply(there.error());
-    if (there) {
-      note_peer(reader.request(), connection.fd(), port());
-      reader.request().proven = has_proven(client);
-      Admission admission = look_at(reader.request());
+    connection.set_read_timeout(limits_.header_ms);
+    const auto head_complete = connection.read_head(reader);
+    if (head_complete && !*head_complete) return false;
+    HttpReply refusal = head_complete ? HttpReply() : bad_request_reply(head_complete.error());
+    if (head_complete) {
+      set_peer(reader.request(), connection.fd(), port());
+      reader.request().has_signed = has_signature(client);
+      Admission admission = check_request(reader.request());
       refusal = std::move(admission.refusal);
-      if (refusal.status < 400 && !change_place(client, admission)) refusal = too_many_requests_reply();
-      reader.limit_body(body_bytes(client.asks));
+      if (refusal.status < 400 && !reclassify(client, admission)) refusal = too_many_requests_reply();
+      reader.limit_body(body_bytes(client.request_class));
     }
     if (refusal.status < 400) return true;
-    connection.allow(limits_.write_ms);
-    if (connection.write(wire_text(refusal))) connection.finish();
+    connection.set_write_timeout(limits_.write_ms);
+    if (connection.write(to_wire_text(refusal))) connection.finish();
     return false;
   }
 
   // Counts the connection by the class and actor of its latest request. Otherwise an actor could exceed its share by a
-  // connection that it opened as a peer. Returns false if there is no place.
-  bool change_place(Client& client, const Admission& admission) {
+  // connection that it opened as a peer. Returns false if the limits do not allow it.
+  bool reclassify(Client& client, const Admission& admission) {
     const std::lock_guard lock(mutex_);
-    client.asks = admission.standing;
-    client.asking_actor = admission.actor;
-    if (is_for_anybody(admission.standing)) return true;
-    if (admission.standing == client.standing && admission.actor == client.actor) return true;
-    if (client.leaving) return false;
-    client.leaving = true;  // find_place() must neither count nor close this connection
-    const bool found = find_place(admission.standing, admission.actor, client.network);
-    client.leaving = false;
-    if (!found) return false;
-    client.standing = admission.standing;
+    client.request_class = admission.connection_class;
+    client.request_actor = admission.actor;
+    if (is_unauthenticated(admission.connection_class)) return true;
+    if (admission.connection_class == client.connection_class && admission.actor == client.actor) return true;
+    if (client.is_closing) return false;
+    client.is_closing = true;  // reserve_slot() must neither count nor close this connection
+    const bool has_slot = reserve_slot(admission.connection_class, admission.actor, client.network);
+    client.is_closing = false;
+    if (!has_slot) return false;
+    client.connection_class = admission.connection_class;
     client.actor = admission.actor;
-    if (client.standing != ConnectionClass::peer) client.proven.clear();
+    if (client.connection_class != ConnectionClass::peer) client.signer_key.clear();
     return true;
   }
 
   // Reads the rest of a request after its head was admitted, and answers it. Returns whether another request may
   // follow.
-  bool exchange(Client& client) {
+  bool handle_request(Client& client) {
     Connection& connection = *client.connection;
     RequestReader& reader = client.reader;
-    connection.expect_body(client.asks == ConnectionClass::login ? limits_.header_ms : limits_.body_ms,
-                           limits_.body_part_ms);
-    connection.allow(limits_.write_ms);
-    const HttpReply reply = answer(client);
-    if (!reply.proven.empty()) prove(client, reply.proven);
+    connection.set_body_timeouts(client.request_class == ConnectionClass::login ? limits_.header_ms : limits_.body_ms,
+                                 limits_.body_part_ms);
+    connection.set_write_timeout(limits_.write_ms);
+    const HttpReply reply = make_reply(client);
+    if (!reply.signer_key.empty()) record_signature(client, reply.signer_key);
     // BodyMemoryBudget no longer counts the body, so a client that reads the answer slowly must not keep it in memory.
     reader.request().body = {};
-    const bool goes_on =
-        reply.status < 400 && !is_for_anybody(client.standing) && reader.done() && reader.is_keep_alive() && !stopping_;
-    connection.allow(limits_.write_ms);
+    const bool keep_alive = reply.status < 400 && !is_unauthenticated(client.connection_class) &&
+                            reader.is_complete() && reader.is_keep_alive() && !stopping_;
+    connection.set_write_timeout(limits_.write_ms);
     const bool head_only = reader.request().method == "HEAD";
-    if (reply.stream && !head_only) return stream(client, reply, goes_on);
-    std::string text = head_text(reply, HttpFraming::counted, reader.is_http_1_1(), goes_on);
-    const Flag writing(*this, client.writing);
-    if (head_only) return connection.write(text) && goes_on;
-    const HeldAnswer held(*this, client, reply.body.size());
-    const bool small = reply.body.size() <= kSmallBody;
-    if (small) text += reply.body;
-    const bool sent = connection.write(text) && (small || connection.write(reply.body));
-    if (sent && !reader.done()) connection.finish();
-    return sent && goes_on;
+    if (reply.stream && !head_only) return stream(client, reply, keep_alive);
+    std::string text = format_head(reply, HttpFraming::counted, reader.is_http_1_1(), keep_alive);
+    const ScopedFlag writing_flag(*this, client.is_writing);
+    if (head_only) return connection.write(text) && keep_alive;
+    const CountedAnswer counted(*this, client, reply.body.size());
+    const bool is_small = reply.body.size() <= kMaxUncountedBytes;
+    if (is_small) text += reply.body;
+    const bool sent = connection.write(text) && (is_small || connection.write(reply.body));
+    if (sent && !reader.is_complete()) connection.finish();
+    return sent && keep_alive;
   }
 
-  HttpReply answer(Client& client) {
+  HttpReply make_reply(Client& client) {
     RequestReader& reader = client.reader;
     HttpRequest& request = reader.request();
     try {
-      ReadBody share(*this, client);
-      const auto whole = [&] {
-        const Flag sending(*this, client.sending);
-        return client.connection->read_body(reader, share);
+      CountedBody budget(*this, client);
+      const auto body_complete = [&] {
+        const ScopedFlag receiving_flag(*this, client.is_receiving_body);
+        return client.connection->read_body(reader, budget);
       }();
-      if (!whole) return refuse_body(whole.error());
-      if (!*whole) return refuse(400, "invalid_request", "the body ends too early", "send all of it");
+      if (!body_complete) return body_error_reply(body_complete.error());
+      if (!*body_complete) return error_reply(400, "invalid_request", "the body ends too early", "send all of it");
       const std::string method = request.method == "HEAD" ? "GET" : request.method;
-      const auto route = std::find_if(routes_.begin(), routes_.end(), [&](const HttpRoute& each) {
-        return each.path == request.path && each.method == method;
+      const auto route = std::find_if(routes_.begin(), routes_.end(), [&](const HttpRoute& entry) {
+        return entry.path == request.path && entry.method == method;
       });
-      request.note_wait = [this, &client](bool waits) { return note_wait(client, waits); };
-      return route->run(request);  // look_at() has checked that the route exists
+      request.report_wait = [this, &client](bool is_waiting) { return set_waiting(client, is_waiting); };
+      return route->handler(request);  // check_request() has checked that the route exists
     } catch (const std::exception&) {
       log(LogLevel::error, "api", "{} {} failed inside the server", request.method, request.path);
       return HttpReply{500, "text/plain", {}, {}, {}};
@@ -533,12 +547,12 @@ class Server final : public HttpServer {
   }
 
   // Sets a flag of a client during the lifetime of this object.
-  class Flag {
+  class ScopedFlag {
    public:
-    Flag(Server& server, bool& flag) : server_(server), flag_(flag) { set(true); }
-    ~Flag() { set(false); }
-    Flag(const Flag&) = delete;
-    Flag& operator=(const Flag&) = delete;
+    ScopedFlag(Server& server, bool& flag) : server_(server), flag_(flag) { set(true); }
+    ~ScopedFlag() { set(false); }
+    ScopedFlag(const ScopedFlag&) = delete;
+    ScopedFlag& operator=(const ScopedFlag&) = delete;
 
    private:
     void set(bool value) {
@@ -549,154 +563,166 @@ class Server final : public HttpServer {
     bool& flag_;
   };
 
-  bool note_wait(Client& client, bool waits) {
+  bool set_waiting(Client& client, bool is_waiting) {
     const std::lock_guard lock(mutex_);
-    client.waiting = waits;
-    return !client.leaving;
+    client.is_waiting = is_waiting;
+    return !client.is_closing;
   }
 
   // Counts the large body of a request until the request is answered.
-  class ReadBody final : public BodyMemoryBudget {
+  class CountedBody final : public BodyMemoryBudget {
    public:
-    ReadBody(Server& server, Client& client) : server_(server), client_(client) {}
-    ~ReadBody() override { server_.release(client_, client_.body_bytes, server_.bodies_of(client_.asks)); }
-    ReadBody(const ReadBody&) = delete;
-    ReadBody& operator=(const ReadBody&) = delete;
-    bool grow(std::size_t length) override { return length <= kSmallBody || server_.hold_body(client_, length); }
+    CountedBody(Server& server, Client& client) : server_(server), client_(client) {}
+    ~CountedBody() override {
+      server_.release_bytes(client_, client_.body_bytes, server_.select_bodies(client_.request_class));
+    }
+    CountedBody(const CountedBody&) = delete;
+    CountedBody& operator=(const CountedBody&) = delete;
+    bool grow(std::size_t length) override {
+      return length <= kMaxUncountedBytes || server_.reserve_body(client_, length);
+    }
 
    private:
     Server& server_;
     Client& client_;
   };
   // Counts a large answer until it is written.
-  class HeldAnswer {
+  class CountedAnswer {
    public:
-    HeldAnswer(Server& server, Client& client, std::size_t length) : server_(server), client_(client) {
-      if (length > kSmallBody) server_.hold_answer(client_, length);
+    CountedAnswer(Server& server, Client& client, std::size_t length) : server_(server), client_(client) {
+      if (length > kMaxUncountedBytes) server_.reserve_answer(client_, length);
     }
-    ~HeldAnswer() { server_.release(client_, client_.answer_bytes, server_.answers_of(client_.asks)); }
-    HeldAnswer(const HeldAnswer&) = delete;
-    HeldAnswer& operator=(const HeldAnswer&) = delete;
+    ~CountedAnswer() {
+      server_.release_bytes(client_, client_.answer_bytes, server_.select_answers(client_.request_class));
+    }
+    CountedAnswer(const CountedAnswer&) = delete;
+    CountedAnswer& operator=(const CountedAnswer&) = delete;
 
    private:
     Server& server_;
     Client& client_;
   };
 
-  HeldBytes& bodies_of(ConnectionClass asks) {
-    return asks == ConnectionClass::peer        ? peer_bodies_
-           : asks == ConnectionClass::operators ? operator_bodies_
-                                                : bodies_;
+  ByteQuota& select_bodies(ConnectionClass request_class) {
+    return request_class == ConnectionClass::peer        ? peer_bodies_
+           : request_class == ConnectionClass::operators ? operator_bodies_
+                                                         : bodies_;
   }
-  HeldBytes& answers_of(ConnectionClass asks) {
-    return asks == ConnectionClass::operators ? operator_answers_ : answers_;
+  ByteQuota& select_answers(ConnectionClass request_class) {
+    return request_class == ConnectionClass::operators ? operator_answers_ : answers_;
   }
 
-  void release(Client& client, std::size_t& bytes, HeldBytes& from) {
+  void release_bytes(Client& client, std::size_t& bytes, ByteQuota& quota) {
     const std::lock_guard lock(mutex_);
     if (bytes == 0) return;
-    from.remove(client.asking_actor, std::exchange(bytes, 0));
-    ++releases_;
-    released_.notify_all();
+    quota.remove(client.request_actor, std::exchange(bytes, 0));
+    ++release_count_;
+    bytes_released_.notify_all();
   }
 
   // Counts a body of this length. If only the limit of all actors is exceeded, a waiting request of the actor with the
   // most bytes is closed, provided that this actor holds more than the actor of `client` would. Returns false if a
   // limit is exceeded.
-  bool hold_body(Client& client, std::size_t length) {
+  bool reserve_body(Client& client, std::size_t length) {
     std::unique_lock lock(mutex_);
-    HeldBytes& bodies = bodies_of(client.asks);
-    while (length > client.body_bytes && !client.leaving) {
-      const std::size_t more = length - client.body_bytes;
-      const HeldBytes::Fit fit = bodies.add(client.asking_actor, more);
-      if (fit == HeldBytes::Fit::fits) {
+    ByteQuota& bodies = select_bodies(client.request_class);
+    while (length > client.body_bytes && !client.is_closing) {
+      const std::size_t added_bytes = length - client.body_bytes;
+      const ByteQuota::AddResult add_result = bodies.add(client.request_actor, added_bytes);
+      if (add_result == ByteQuota::AddResult::added) {
         client.body_bytes = length;
-      } else if (fit == HeldBytes::Fit::actor_full || client.asks != ConnectionClass::token ||
-                 !close_and_wait(lock, largest_body(client, more))) {
+      } else if (add_result == ByteQuota::AddResult::actor_exceeded || client.request_class != ConnectionClass::token ||
+                 !close_and_wait(lock, find_largest_body(client, added_bytes))) {
         return false;
       }
     }
-    return !client.leaving;
+    return !client.is_closing;
   }
   // Returns the waiting connection with the largest body, of the actor with the most bytes. Returns end() if no actor
   // holds more than the actor of `client` would. REQUIRES: the lock is held.
-  std::list<Client>::iterator largest_body(const Client& client, std::size_t more) {
+  std::list<Client>::iterator find_largest_body(const Client& client, std::size_t added_bytes) {
     std::map<std::uint64_t, std::size_t> sums;
-    for (const Client& each : clients_) {
-      if (each.asks == ConnectionClass::token && !each.leaving) sums[each.asking_actor] += each.body_bytes;
+    for (const Client& entry : clients_) {
+      if (entry.request_class == ConnectionClass::token && !entry.is_closing)
+        sums[entry.request_actor] += entry.body_bytes;
     }
-    const std::size_t own = sums[client.asking_actor] + more;
-    auto found = clients_.end();
-    for (auto each = clients_.begin(); each != clients_.end(); ++each) {
-      const bool waits = each->sending || each->waiting;
-      if (each->asks != ConnectionClass::token || each->leaving || each->body_bytes == 0 || !waits) continue;
-      const std::size_t sum = sums[each->asking_actor];
-      if (sum <= own) continue;
-      const auto rank = [&](const Client& of) { return std::pair(sums[of.asking_actor], of.body_bytes); };
-      if (found == clients_.end() || rank(*each) > rank(*found)) found = each;
+    const std::size_t min_sum = sums[client.request_actor] + added_bytes;
+    auto result = clients_.end();
+    for (auto it = clients_.begin(); it != clients_.end(); ++it) {
+      const bool can_close = it->is_receiving_body || it->is_waiting;
+      if (it->request_class != ConnectionClass::token || it->is_closing || it->body_bytes == 0 || !can_close) continue;
+      const std::size_t sum = sums[it->request_actor];
+      if (sum <= min_sum) continue;
+      const auto rank = [&](const Client& entry) { return std::pair(sums[entry.request_actor], entry.body_bytes); };
+      if (result == clients_.end() || rank(*it) > rank(*result)) result = it;
     }
-    return found;
+    return result;
   }
 
   // Counts an answer. If a limit is exceeded, the connections with the oldest unread answers are closed: those of
   // the same actor, or of the actor with the most bytes if only the limit of all actors is exceeded. A single answer of
   // any length is allowed.
-  void hold_answer(Client& client, std::size_t length) {
+  void reserve_answer(Client& client, std::size_t length) {
     std::unique_lock lock(mutex_);
-    client.answered = std::chrono::steady_clock::now();
-    HeldBytes& answers = answers_of(client.asks);
+    client.answer_started_at = std::chrono::steady_clock::now();
+    ByteQuota& answers = select_answers(client.request_class);
     while (true) {
-      const HeldBytes::Fit fit = answers.add(client.asking_actor, length);
-      if (fit == HeldBytes::Fit::fits) break;
-      const bool is_actors = fit == HeldBytes::Fit::actor_full;
-      if (close_and_wait(lock, is_actors ? oldest_answer(answers, client.asking_actor) : oldest_answer(answers)))
+      const ByteQuota::AddResult add_result = answers.add(client.request_actor, length);
+      if (add_result == ByteQuota::AddResult::added) break;
+      const bool is_actor_limit = add_result == ByteQuota::AddResult::actor_exceeded;
+      if (close_and_wait(
+              lock, is_actor_limit ? find_oldest_answer(answers, client.request_actor) : find_oldest_answer(answers)))
         continue;
-      answers.add_anyway(client.asking_actor, length);
+      answers.add_unchecked(client.request_actor, length);
       break;
     }
     client.answer_bytes = length;
   }
-  // The next three functions need the lock.
-  std::list<Client>::iterator oldest_answer(const HeldBytes& among, std::uint64_t actor) {
-    auto found = clients_.end();
-    for (auto each = clients_.begin(); each != clients_.end(); ++each) {
-      if (each->answer_bytes == 0 || each->leaving || each->asking_actor != actor || &answers_of(each->asks) != &among)
+  // REQUIRES for the next three functions: the lock is held.
+  std::list<Client>::iterator find_oldest_answer(const ByteQuota& quota, std::uint64_t actor) {
+    auto result = clients_.end();
+    for (auto it = clients_.begin(); it != clients_.end(); ++it) {
+      if (it->answer_bytes == 0 || it->is_closing || it->request_actor != actor ||
+          &select_answers(it->request_class) != &quota)
         continue;
-      if (found == clients_.end() || each->answered < found->answered) found = each;
+      if (result == clients_.end() || it->answer_started_at < result->answer_started_at) result = it;
     }
-    return found;
+    return result;
   }
-  std::list<Client>::iterator oldest_answer(const HeldBytes& among) {
+  std::list<Client>::iterator find_oldest_answer(const ByteQuota& quota) {
     std::map<std::uint64_t, std::size_t> sums;
-    for (const Client& each : clients_) {
-      if (!each.leaving && &answers_of(each.asks) == &among) sums[each.asking_actor] += each.answer_bytes;
+    for (const Client& client : clients_) {
+      if (!client.is_closing && &select_answers(client.request_class) == &quota)
+        sums[client.request_actor] += client.answer_bytes;
     }
     const auto max = std::max_element(sums.begin(), sums.end(),
-                                      [](const auto& one, const auto& other) { return one.second < other.second; });
-    return max == sums.end() ? clients_.end() : oldest_answer(among, max->first);
+                                      [](const auto& left, const auto& right) { return left.second < right.second; });
+    return max == sums.end() ? clients_.end() : find_oldest_answer(quota, max->first);
   }
-  // Closes a connection and waits until bytes are released, or for kReleaseTimeout. Returns false if it is end().
-  bool close_and_wait(std::unique_lock<std::mutex>& lock, std::list<Client>::iterator goes) {
-    if (!route_message_of_job(goes)) return false;
-    released_.wait_for(lock, kReleaseTimeout, [this, before = releases_] { return releases_ != before; });
+  // Closes a connection and waits until bytes are released, or for kReleaseTimeout. Returns false if close_connection()
+  // fails.
+  bool close_and_wait(std::unique_lock<std::mutex>& lock, std::list<Client>::iterator target) {
+    if (!close_connection(target)) return false;
+    bytes_released_.wait_for(lock, kReleaseTimeout,
+                             [this, before = release_count_] { return release_count_ != before; });
     return true;
   }
 
-  bool stream(Client& client, const HttpReply& reply, bool goes_on) {
+  bool stream(Client& client, const HttpReply& reply, bool keep_alive) {
     Connection& connection = *client.connection;
     const RequestReader& reader = client.reader;
     const bool chunked = reader.is_http_1_1();
     const auto framing = chunked ? HttpFraming::chunked : HttpFraming::until_closed;
-    if (!connection.write(head_text(reply, framing, chunked, chunked && goes_on))) return false;
-    const Flag waiting(*this, client.waiting);
-    Sink sink(connection, chunked, stopping_, limits_.event_write_ms);
+    if (!connection.write(format_head(reply, framing, chunked, chunked && keep_alive))) return false;
+    const ScopedFlag waiting_flag(*this, client.is_waiting);
+    ConnectionEventSink sink(connection, chunked, stopping_, limits_.event_write_ms);
     try {
       reply.stream(sink);
     } catch (const std::exception&) {
       log(LogLevel::error, "api", "a stream of {} failed inside the server", reader.request().path);
       return false;
     }
-    return sink.open() && chunked && connection.write(chunk_text({})) && goes_on;
+    return sink.is_open() && chunked && connection.write(chunk_text({})) && keep_alive;
   }
 
   // Removes connections after their threads have ended. REQUIRES: the lock is held.
@@ -704,7 +730,7 @@ class Server final : public HttpServer {
     std::uint64_t count = 0;
     (void)!::read(event_.get(), &count, sizeof count);
     for (auto client = clients_.begin(); client != clients_.end();) {
-      if (!client->done) {
+      if (!client->has_ended) {
         ++client;
         continue;
       }
@@ -719,18 +745,18 @@ class Server final : public HttpServer {
   std::vector<HttpRoute> routes_;
   AdmissionCheck admit_;
   Fd event_;
-  PendingConnections lobby_;               // used only by the accepting thread
-  std::atomic<std::uint32_t> waiting_{0};  // number of connections in lobby_
+  PendingConnections pending_;                   // used only by the accepting thread
+  std::atomic<std::uint32_t> pending_count_{0};  // number of connections in pending_
   std::atomic<bool> stopping_{false};
   mutable std::mutex mutex_;
-  std::condition_variable ended_;
+  std::condition_variable connection_ended_;
   // Guarded by mutex_:
-  HeldBytes bodies_, operator_bodies_, peer_bodies_, answers_, operator_answers_;
-  std::condition_variable released_;
-  std::uint64_t releases_ = 0;  // number of releases so far
+  ByteQuota bodies_, operator_bodies_, peer_bodies_, answers_, operator_answers_;
+  std::condition_variable bytes_released_;
+  std::uint64_t release_count_ = 0;  // number of releases so far
   std::list<Client> clients_;
-  std::uint64_t proofs_ = 0;  // number of signed requests so far
-  Refusals refused_;          // used only by the accepting thread
+  std::uint64_t signature_count_ = 0;  // number of signed requests so far
+  RejectedConnections rejected_;       // used only by the accepting thread
   std::thread thread_;
 };
 
@@ -747,45 +773,46 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const std::string& listen,
 }
 
 std::string HttpRequest::header(const std::string& lower_case_name) const {
-  const auto found = headers.find(lower_case_name);
-  return found == headers.end() ? std::string() : found->second;
+  const auto it = headers.find(lower_case_name);
+  return it == headers.end() ? std::string() : it->second;
 }
 
-HttpReply refuse(int status, const std::string& word, const std::string& message, const std::string& remedy) {
+HttpReply error_reply(int status, const std::string& error_code, const std::string& message,
+                      const std::string& remedy) {
   HttpReply reply;
   reply.status = status;
-  const int code = word == "denied"        ? rpc_code(Code::denied)
-                   : word == "unavailable" ? rpc_code(Code::unavailable)
-                   : word == "too_large"   ? rpc_code(Code::too_large)
-                                           : -32600;
-  reply.body =
-      dump_json({{"jsonrpc", "2.0"},
-                 {"id", nullptr},
-                 {"error", {{"code", code}, {"message", message}, {"data", {{"word", word}, {"remedy", remedy}}}}}});
+  const int code = error_code == "denied"        ? rpc_code(Code::denied)
+                   : error_code == "unavailable" ? rpc_code(Code::unavailable)
+                   : error_code == "too_large"   ? rpc_code(Code::too_large)
+                                                 : -32600;
+  reply.body = dump_json(
+      {{"jsonrpc", "2.0"},
+       {"id", nullptr},
+       {"error", {{"code", code}, {"message", message}, {"data", {{"word", error_code}, {"remedy", remedy}}}}}});
   return reply;
 }
 
-bool is_from_web_page(const HttpRequest& from) {
-  const std::string site = from.header("sec-fetch-site");
-  return from.headers.contains("origin") || (!site.empty() && site != "none");
+bool is_from_web_page(const HttpRequest& request) {
+  const std::string site = request.header("sec-fetch-site");
+  return request.headers.contains("origin") || (!site.empty() && site != "none");
 }
-bool is_from_other_page(const HttpRequest& from) {
-  const std::string site = from.header("sec-fetch-site");
+bool is_cross_origin(const HttpRequest& request) {
+  const std::string site = request.header("sec-fetch-site");
   if (!site.empty() && site != "none" && site != "same-origin") return true;
-  if (!from.headers.contains("origin")) return false;
-  const std::string origin = from.header("origin"), host = from.header("host");
+  if (!request.headers.contains("origin")) return false;
+  const std::string origin = request.header("origin"), host = request.header("host");
   return host.empty() || (origin != "http://" + host && origin != "https://" + host);
 }
-HttpReply web_page_refused() {
-  return refuse(403, "denied", "calls of other web pages are refused",
-                "call from a program, without the header Origin, or from the page of this server");
+HttpReply web_page_refused_reply() {
+  return error_reply(403, "denied", "calls of other web pages are refused",
+                     "call from a program, without the header Origin, or from the page of this server");
 }
 
 namespace {
 
 // Returns the host of the header Host in lower case: "localhost" for "LocalHost:9652".
-std::string host_of(const HttpRequest& from) {
-  const std::string header = from.header("host");
+std::string get_host(const HttpRequest& request) {
+  const std::string header = request.header("host");
   std::string host = header.substr(0, header.find(':', header.starts_with('[') ? header.find(']') : 0));
   std::transform(host.begin(), host.end(), host.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -794,55 +821,57 @@ std::string host_of(const HttpRequest& from) {
 
 }  // namespace
 
-bool is_loopback_name(const HttpRequest& from) {
-  const std::string host = host_of(from);
+bool is_loopback_name(const HttpRequest& request) {
+  const std::string host = get_host(request);
   if (host == "localhost") return true;
   if (host.starts_with('[') && host.ends_with(']')) {
-    in6_addr six{};
-    return ::inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &six) == 1 && IN6_IS_ADDR_LOOPBACK(&six);
+    in6_addr v6{};
+    return ::inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &v6) == 1 && IN6_IS_ADDR_LOOPBACK(&v6);
   }
-  in_addr four{};
-  return ::inet_pton(AF_INET, host.c_str(), &four) == 1 && ntohl(four.s_addr) >> 24U == 127;
+  in_addr v4{};
+  return ::inet_pton(AF_INET, host.c_str(), &v4) == 1 && ntohl(v4.s_addr) >> 24U == 127;
 }
-bool names_this_host(const HttpRequest& from) {
+bool has_own_host_name(const HttpRequest& request) {
   std::array<char, 256> name{};
   if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == 0) return false;
-  return ::strcasecmp(host_of(from).c_str(), name.data()) == 0;
+  return ::strcasecmp(get_host(request).c_str(), name.data()) == 0;
 }
-HttpReply other_host_refused(const std::string& remedy) {
-  return refuse(403, "denied", "the header Host names no address of this machine alone", remedy);
+HttpReply other_host_refused_reply(const std::string& remedy) {
+  return error_reply(403, "denied", "the header Host names no address of this machine alone", remedy);
 }
 
-HttpReply refuse_route(const std::vector<HttpRoute>& routes, const std::string& method, const std::string& path) {
-  bool path_known = false, known = false;
+HttpReply check_route(const std::vector<HttpRoute>& routes, const std::string& method, const std::string& path) {
+  bool has_path = false, has_route = false;
   std::string remedy;
   for (const HttpRoute& route : routes) {
     if (!route.path.starts_with("/assets/")) remedy += (remedy.empty() ? "" : ", ") + route.method + ' ' + route.path;
-    path_known = path_known || route.path == path;
-    known = known || (route.path == path && route.method == (method == "HEAD" ? "GET" : method));
+    has_path = has_path || route.path == path;
+    has_route = has_route || (route.path == path && route.method == (method == "HEAD" ? "GET" : method));
   }
-  if (!path_known) return refuse(404, "not_found", "this path does not exist", remedy);
-  if (!known) return refuse(405, "invalid_request", "this path does not accept " + method.substr(0, 16), remedy);
+  if (!has_path) return error_reply(404, "not_found", "this path does not exist", remedy);
+  if (!has_route)
+    return error_reply(405, "invalid_request", "this path does not accept " + method.substr(0, 16), remedy);
   return {};
 }
 
 HttpReply not_json_reply() {
-  return refuse(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
+  return error_reply(415, "invalid_request", "the body must be JSON as it is", "send no form and no compressed body");
 }
 
 HttpReply bad_request_reply(const Error& error) {
-  if (error.code == Code::too_large) return refuse(431, "too_large", error.message, "send shorter headers");
-  return refuse(400, "invalid_request", error.message, "send HTTP/1.1 as RFC 9112 has it");
+  if (error.code == Code::too_large) return error_reply(431, "too_large", error.message, "send shorter headers");
+  return error_reply(400, "invalid_request", error.message, "send HTTP/1.1 as RFC 9112 has it");
 }
 
-HttpReply refuse_body(const Error& error) {
-  if (error.code == Code::unavailable) return refuse(503, "unavailable", error.message, "call again in a few seconds");
-  if (error.code == Code::too_large) return refuse(413, "too_large", error.message, "send less at a time");
+HttpReply body_error_reply(const Error& error) {
+  if (error.code == Code::unavailable)
+    return error_reply(503, "unavailable", error.message, "call again in a few seconds");
+  if (error.code == Code::too_large) return error_reply(413, "too_large", error.message, "send less at a time");
   return bad_request_reply(error);
 }
 
 HttpReply too_many_requests_reply() {
-  HttpReply reply = refuse(503, "unavailable", "too many connections are open", "call again in a few seconds");
+  HttpReply reply = error_reply(503, "unavailable", "too many connections are open", "call again in a few seconds");
   reply.headers.emplace_back("Retry-After", "1");
   return reply;
 }

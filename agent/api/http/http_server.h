@@ -31,11 +31,11 @@ struct HttpRequest {
   bool loopback = false;                       // the peer has a loopback address
   std::uint16_t port = 0;                      // port of the server
   std::string network = {};                    // the peer's address; IPv6: its first 64 bits
-  bool proven = false;                         // an earlier request of this connection had a valid signature
-  // A call reports that it begins or ends to wait, for example for the end of a job. While it waits, its connection may
-  // be closed in favour of another client. Returns false if that has happened; the call must then end. Null: a request
-  // without a server.
-  std::function<bool(bool waits)> note_wait = {};
+  bool has_signed = false;                     // an earlier request of this connection had a valid signature
+  // Reports that the handler starts or stops waiting, for example for the end of a job. While it waits, the server may
+  // close its connection in favour of another client. Returns false if this has happened; the handler must then return.
+  // Null: the request does not belong to a server.
+  std::function<bool(bool is_waiting)> report_wait = {};
   // Returns the value of a header; empty: the request does not have it.
   std::string header(const std::string& lower_case_name) const;
 };
@@ -45,7 +45,7 @@ class EventSink {
  public:
   virtual ~EventSink() = default;
   virtual bool send(std::string_view text) = 0;  // false: the client is gone or too slow, or the server stops
-  virtual bool open() const = 0;
+  virtual bool is_open() const = 0;
 };
 
 struct HttpReply {
@@ -53,41 +53,43 @@ struct HttpReply {
   std::string type = "application/json", body;
   std::vector<std::pair<std::string, std::string>> headers;
   std::function<void(EventSink&)> stream;  // replaces the body: sends events until it returns
-  std::string proven = {};  // key of the peer that signed the request; protects its connection from being closed
+  std::string signer_key = {};  // key of the peer that signed the request; protects its connection from being closed
 };
 
 struct HttpRoute {
   std::string method, path;
-  std::function<HttpReply(const HttpRequest&)> run;
+  std::function<HttpReply(const HttpRequest&)> handler;
 };
 
 // Class of a connection, by the head of its latest request. Connections are counted for each class.
 enum class ConnectionClass {
-  // The first three need no token. They have few places and one request each. A new connection replaces the oldest
-  // connection whose request is incomplete or whose answer is not read.
-  open,       // health, without a body
-  page,       // files of the page, without a body: a browser asks for several at a time
-  login,      // clients without a token; a network has a quarter of the places
-  anonymous,  // loopback in `dev`
-  token,      // an actor has a quarter of these at most
+  // The first three classes need no token. Each has a low limit, and its connections accept one request. A new
+  // connection replaces the oldest connection whose request is incomplete or whose answer is not read.
+  health,     // health requests, without a body
+  page,       // files of the page, without a body
+  login,      // clients without a token; a network can use a quarter of the connections
+  anonymous,  // loopback clients of `dev`
+  token,      // callers with an actor's token; an actor can use a quarter of the connections
   operators,  // callers with an operator's token
-  peer,  // supervisors of other hosts, which sign their requests: a new connection replaces the oldest one without a
-         // valid signature, else the one that is silent longest; a supervisor has at most a quarter of the places
+  // Supervisors of other hosts, which sign their requests. A new connection replaces the oldest connection without a
+  // valid signature, or else the connection that has been idle longest. A supervisor can use a quarter of the
+  // connections.
+  peer,
 };
 struct Admission {
   HttpReply refusal = {};  // status 400 or higher: the request is refused with this reply
-  ConnectionClass standing = ConnectionClass::anonymous;
+  ConnectionClass connection_class = ConnectionClass::anonymous;
   std::uint64_t actor = 0;  // actor whose share of connections and large bodies is used; 0: none
-  // Answers the request if all places of the class are taken. Called in the accepting thread, so it must not block.
+  // Answers the request if the limit of the class is reached. Called in the accepting thread, so it must not block.
   // Null: status 503.
-  std::function<HttpReply()> when_full = {};
+  std::function<HttpReply()> make_full_reply = {};
 };
 using AdmissionCheck = std::function<Admission(const HttpRequest&)>;
 
 class HttpServer {
  public:
-  // admit: decides on a request before its body is read, and for a first request before the connection has a thread.
-  // Called by any thread. Errors: those of parse_listen() and open_listening().
+  // The AdmissionCheck decides on a request before its body is read, and on the first request of a connection before
+  // the connection has a thread. It is called by any thread. Errors: those of parse_listen() and open_listening().
   static Result<std::unique_ptr<HttpServer>> start(const std::string& listen, const ApiLimits&, std::vector<HttpRoute>,
                                                    AdmissionCheck);
   virtual ~HttpServer() = default;
@@ -105,22 +107,22 @@ struct ListenAddress {
 // Parses "127.0.0.1:9652", "[::1]:9652", "localhost:9652" or ":9652" (all addresses). Error `invalid` names the remedy.
 Result<ListenAddress> parse_listen(const std::string& text);
 // Returns a JSON-RPC error, {"error": {...}}, for a request that is refused before a method is called.
-HttpReply refuse(int status, const std::string& word, const std::string& message, const std::string& remedy);
+HttpReply error_reply(int status, const std::string& error_code, const std::string& message, const std::string& remedy);
 // Returns a reply with status 404 or 405 if there is no such route; else a reply with status 200.
-HttpReply refuse_route(const std::vector<HttpRoute>&, const std::string& method, const std::string& path);
-// Return whether a browser sent the request for any web page, or for a page of another origin than this server. Such
-// requests are refused: a page could otherwise use the browser's access to this server.
+HttpReply check_route(const std::vector<HttpRoute>&, const std::string& method, const std::string& path);
+// These functions return whether a browser sent the request for any web page, or for a page of another origin than this
+// server. Such requests are refused: a page could otherwise use the browser's access to this server.
 bool is_from_web_page(const HttpRequest&);
-bool is_from_other_page(const HttpRequest&);
-HttpReply web_page_refused();
+bool is_cross_origin(const HttpRequest&);
+HttpReply web_page_refused_reply();
 // Returns whether the header Host is a loopback name or address. Another name can resolve to a loopback address, since
 // its owner controls its DNS records (DNS rebinding).
 bool is_loopback_name(const HttpRequest&);
-bool names_this_host(const HttpRequest&);  // the header Host is the host name of this machine
-HttpReply other_host_refused(const std::string& remedy);
+bool has_own_host_name(const HttpRequest&);  // the header Host is the host name of this machine
+HttpReply other_host_refused_reply(const std::string& remedy);
 HttpReply too_many_requests_reply();        // 503: too many connections
 HttpReply not_json_reply();                 // 415: a form or a compressed body
 HttpReply bad_request_reply(const Error&);  // 400 or 431: an invalid head
-HttpReply refuse_body(const Error&);        // 413 (too large), 503 (too many large bodies) or 400 (invalid)
+HttpReply body_error_reply(const Error&);   // 413 (too large), 503 (too many large bodies) or 400 (invalid)
 
 }  // namespace mycojobs::api

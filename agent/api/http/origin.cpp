@@ -33,11 +33,11 @@ bool is_host_name(std::string_view text) {
   });
 }
 
-std::string_view own_port(std::string_view origin) { return origin.starts_with(kHttps) ? "443" : "80"; }
-std::string_view authority(std::string_view origin) { return origin.substr(origin.find("//") + 2); }
+std::string_view default_port(std::string_view origin) { return origin.starts_with(kHttps) ? "443" : "80"; }
+std::string_view get_authority(std::string_view origin) { return origin.substr(origin.find("//") + 2); }
 
 // Removes the default port of the scheme: "jobs.example.org:443" becomes "jobs.example.org" for https.
-std::string_view without_own_port(std::string_view host, std::string_view port) {
+std::string_view remove_default_port(std::string_view host, std::string_view port) {
   return host.ends_with(port) && host.substr(0, host.size() - port.size()).ends_with(':')
              ? host.substr(0, host.size() - port.size() - 1)
              : host;
@@ -45,17 +45,17 @@ std::string_view without_own_port(std::string_view host, std::string_view port) 
 
 // Returns whether one Host header can select both origins: the header does not contain the scheme.
 bool have_common_host(std::string_view one, std::string_view other) {
-  const std::string_view hosts[] = {authority(one), authority(other)};
-  for (const std::string_view port : {own_port(one), own_port(other)}) {
-    if (without_own_port(hosts[0], port) == without_own_port(hosts[1], port)) return true;
+  const std::string_view hosts[] = {get_authority(one), get_authority(other)};
+  for (const std::string_view port : {default_port(one), default_port(other)}) {
+    if (remove_default_port(hosts[0], port) == remove_default_port(hosts[1], port)) return true;
   }
   return false;
 }
 
 // Returns whether a proxy has passed the request on. Behind a proxy on this host every client is a loopback peer.
-bool is_forwarded(const HttpRequest& from) {
-  return from.headers.contains("forwarded") || from.headers.contains("via") ||
-         std::any_of(from.headers.begin(), from.headers.end(),
+bool is_forwarded(const HttpRequest& request) {
+  return request.headers.contains("forwarded") || request.headers.contains("via") ||
+         std::any_of(request.headers.begin(), request.headers.end(),
                      [](const auto& header) { return header.first.starts_with("x-forwarded-"); });
 }
 
@@ -65,21 +65,21 @@ bool is_host_and_port(std::string_view text) {
   const bool is_bracketed = text.starts_with('[');
   const std::size_t host_end = is_bracketed ? text.find(']') : std::min(text.find(':'), text.size());
   if (host_end == std::string_view::npos) return false;
-  const std::string_view rest = text.substr(host_end + (is_bracketed ? 1 : 0));
-  if (!rest.empty() && !(rest.starts_with(':') && is_port(rest.substr(1)))) return false;
+  const std::string_view port_part = text.substr(host_end + (is_bracketed ? 1 : 0));
+  if (!port_part.empty() && !(port_part.starts_with(':') && is_port(port_part.substr(1)))) return false;
   return is_bracketed ? is_ipv6(text.substr(1, host_end - 1)) : is_host_name(text.substr(0, host_end));
 }
 
 Result<std::string> parse_origin(std::string_view text) {
   const std::string origin = lower_case(text);
   const bool has_scheme = origin.starts_with(kHttp) || origin.starts_with(kHttps);
-  if (!has_scheme || !is_host_and_port(authority(origin))) {
+  if (!has_scheme || !is_host_and_port(get_authority(origin))) {
     return fail(Code::invalid,
                 mycojobs::excerpt(text) +
                     " is not an origin: write scheme, name and port as clients call the server, for example "
                     "https://jobs.example.org or http://10.0.0.7:9652");
   }
-  const std::string_view host = without_own_port(authority(origin), own_port(origin));
+  const std::string_view host = remove_default_port(get_authority(origin), default_port(origin));
   return origin.substr(0, origin.find("//") + 2) + std::string(host);
 }
 
@@ -96,17 +96,17 @@ Result<std::vector<std::string>> parse_origins(const std::vector<std::string>& t
   return origins;
 }
 
-std::string origin_of(const HttpRequest& from, const std::vector<std::string>& origins) {
-  const std::string host = lower_case(from.header("host"));
+std::string find_origin(const HttpRequest& request, const std::vector<std::string>& origins) {
+  const std::string host = lower_case(request.header("host"));
   for (const std::string& origin : origins) {
-    if (without_own_port(host, own_port(origin)) == authority(origin)) return origin;
+    if (remove_default_port(host, default_port(origin)) == get_authority(origin)) return origin;
   }
-  if (!from.loopback || !origins.empty() || is_forwarded(from)) return "";
-  const std::string port = std::to_string(from.port);
-  const std::string_view without_http = without_own_port(host, "80");
+  if (!request.loopback || !origins.empty() || is_forwarded(request)) return "";
+  const std::string port = std::to_string(request.port);
+  const std::string_view host_without_port = remove_default_port(host, "80");
   for (const char* name : {"127.0.0.1", "localhost", "[::1]"}) {
-    const std::string loopback = from.port == 80 ? name : std::string(name) + ':' + port;
-    if (without_http == loopback) return std::string(kHttp) + loopback;
+    const std::string loopback = request.port == 80 ? name : std::string(name) + ':' + port;
+    if (host_without_port == loopback) return std::string(kHttp) + loopback;
   }
   return "";
 }

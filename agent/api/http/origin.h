@@ -23,6 +23,6 @@ Result<std::vector<std::string>> parse_origins(const std::vector<std::string>&);
 // origin that the Host header selects. Without: http://127.0.0.1:PORT, http://localhost:PORT or http://[::1]:PORT with
 // the port that the server listens on, for a loopback peer that is not a proxy (Forwarded, X-Forwarded-*, Via). A
 // loopback origin does not identify a host: every server with this port has the same one.
-std::string origin_of(const HttpRequest&, const std::vector<std::string>& origins);
+std::string find_origin(const HttpRequest&, const std::vector<std::string>& origins);
 
 }  // namespace mycojobs::api

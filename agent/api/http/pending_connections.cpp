@@ -8,22 +8,22 @@
 namespace mycojobs::api {
 
 void PendingConnections::add(Fd socket) {
-  if (guests_.size() >= job_states_) guests_.pop_front();
-  const Deadline until = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms_);
-  guests_.push_back(Connection{std::move(socket), {}, until, RequestReader(limits_), {}});
+  if (connections_.size() >= max_connections_) connections_.pop_front();
+  const Deadline deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(head_timeout_ms_);
+  connections_.push_back(Connection{std::move(socket), {}, deadline, RequestReader(limits_), {}});
 }
 
 void PendingConnections::append_pollfds(std::vector<pollfd>& entries) const {
-  for (const Connection& guest : guests_) entries.push_back({guest.socket.get(), POLLIN, 0});
+  for (const Connection& connection : connections_) entries.push_back({connection.socket.get(), POLLIN, 0});
 }
 
-bool PendingConnections::receive(Connection& guest) {
-  const long got = receive_some(guest.socket.get(), guest.bytes);
-  if (got <= 0) return got < 0 && (errno == EAGAIN || errno == EINTR);
-  if (const auto head = guest.reader.parse_head(guest.bytes)) {
-    guest.bytes.erase(0, *head);
+bool PendingConnections::receive(Connection& connection) {
+  const long received = receive_available(connection.socket.get(), connection.bytes);
+  if (received <= 0) return received < 0 && (errno == EAGAIN || errno == EINTR);
+  if (const auto head = connection.reader.parse_head(connection.bytes)) {
+    connection.bytes.erase(0, *head);
   } else {
-    guest.wrong = head.error();
+    connection.error = head.error();
   }
   return true;
 }
@@ -31,20 +31,20 @@ bool PendingConnections::receive(Connection& guest) {
 std::vector<PendingConnections::Connection> PendingConnections::receive_heads(const pollfd* entries) {
   std::vector<Connection> ready;
   const auto now = std::chrono::steady_clock::now();
-  for (auto guest = guests_.begin(); guest != guests_.end(); ++entries) {
-    const bool stays = (entries->revents == 0 || receive(*guest)) && now < guest->until;
-    const bool known = guest->wrong || guest->reader.has_head();
-    if (known) ready.push_back(std::move(*guest));
-    guest = stays && !known ? std::next(guest) : guests_.erase(guest);
+  for (auto connection = connections_.begin(); connection != connections_.end(); ++entries) {
+    const bool is_open = (entries->revents == 0 || receive(*connection)) && now < connection->deadline;
+    const bool is_head_finished = connection->error || connection->reader.has_head();
+    if (is_head_finished) ready.push_back(std::move(*connection));
+    connection = is_open && !is_head_finished ? std::next(connection) : connections_.erase(connection);
   }
   return ready;
 }
 
-int PendingConnections::timeout_ms() const {
-  if (guests_.empty()) return -1;
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(guests_.front().until - std::chrono::steady_clock::now());
-  return static_cast<int>(std::clamp<long long>(left.count(), 0, 60'000));
+int PendingConnections::get_poll_timeout_ms() const {
+  if (connections_.empty()) return -1;
+  const auto remaining =
+      std::chrono::ceil<std::chrono::milliseconds>(connections_.front().deadline - std::chrono::steady_clock::now());
+  return static_cast<int>(std::clamp<long long>(remaining.count(), 0, 60'000));
 }
 
 }  // namespace mycojobs::api

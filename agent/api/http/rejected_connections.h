@@ -13,25 +13,26 @@
 
 namespace mycojobs::api {
 
-class Refusals {
+class RejectedConnections {
  public:
   // Sends the answer without blocking. If too many refused connections are open, the oldest is closed.
-  void refuse(Fd socket, const std::string& text) {
-    (void)!::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  void reject(Fd socket, const std::string& answer) {
+    (void)!::send(socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     ::shutdown(socket.get(), SHUT_WR);
-    if (refused_.size() >= kMaxEntries) refused_.pop_front();
-    refused_.emplace_back(std::move(socket), std::chrono::steady_clock::now() + std::chrono::seconds(1));
+    if (connections_.size() >= kMaxConnections) connections_.pop_front();
+    connections_.emplace_back(std::move(socket), std::chrono::steady_clock::now() + std::chrono::seconds(1));
   }
   // Closes connections that were refused more than one second ago.
-  void close_old() {
-    while (!refused_.empty() && std::chrono::steady_clock::now() >= refused_.front().second) refused_.pop_front();
+  void close_expired() {
+    while (!connections_.empty() && std::chrono::steady_clock::now() >= connections_.front().second)
+      connections_.pop_front();
   }
-  void close_all() { refused_.clear(); }
-  bool empty() const { return refused_.empty(); }
+  void close_all() { connections_.clear(); }
+  bool empty() const { return connections_.empty(); }
 
  private:
-  static constexpr std::size_t kMaxEntries = 256;
-  std::deque<std::pair<Fd, std::chrono::steady_clock::time_point>> refused_;
+  static constexpr std::size_t kMaxConnections = 256;
+  std::deque<std::pair<Fd, std::chrono::steady_clock::time_point>> connections_;
 };
 
 }  // namespace mycojobs::api

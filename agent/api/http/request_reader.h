@@ -27,14 +27,14 @@ class RequestReader {
   // Returns how many of the bytes were consumed as part of the body. REQUIRES: has_head(). Errors: invalid, too_large,
   // unavailable (the memory limit of BodyMemoryBudget is exceeded).
   Result<std::size_t> parse_body(std::string_view bytes, BodyMemoryBudget&);
-  bool done() const { return parser_.done(); }
+  bool is_complete() const { return parser_.is_complete(); }
 
   HttpRequest& request() { return request_; }
   const HttpRequest& request() const { return request_; }
   // REQUIRES for the next three functions: has_head().
   bool is_http_1_1() const { return parser_.is_http_1_1(); }
   bool is_keep_alive() const { return parser_.is_keep_alive(); }
-  bool awaits_continue() const;  // client waits for status 100 before it sends the body
+  bool expects_continue() const;  // client waits for status 100 before it sends the body
 
  private:
   Result<void> check_host() const;
@@ -42,7 +42,7 @@ class RequestReader {
   RequestLimits limits_;
   HttpRequestParser parser_;
   HttpRequest request_;
-  std::size_t framed_ = 0;  // bytes of the body including the framing of its chunks
+  std::size_t framed_bytes_ = 0;  // bytes of the body including the framing of its chunks
 };
 
 }  // namespace mycojobs::api

@@ -33,7 +33,7 @@ bool is_loopback(const sockaddr_storage& address) {
                                            (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr) && v6.sin6_addr.s6_addr[12] == 127));
 }
 
-Code code_of(int error) {
+Code to_code(int error) {
   switch (error) {
     case EADDRINUSE:
       return Code::conflict;
@@ -54,12 +54,12 @@ Result<Addresses> resolve(const ListenAddress& address) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
+  addrinfo* addresses = nullptr;
   const int error = ::getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(),
-                                  std::to_string(address.port).c_str(), &hints, &found);
+                                  std::to_string(address.port).c_str(), &hints, &addresses);
   if (error != 0)
     return fail(Code::invalid, "\"" + address.host + "\" is not an address of this host: " + gai_strerror(error));
-  return Addresses(found, &::freeaddrinfo);
+  return Addresses(addresses, &::freeaddrinfo);
 }
 
 }  // namespace
@@ -76,36 +76,37 @@ Result<ListenAddress> parse_listen(const std::string& text) {
     return fail(Code::invalid, "\"" + text + "\": write an IPv6 address in brackets, as in [::1]:9652");
   }
   if (address.host.empty()) return address;
-  MJ_TRY(found, resolve(address));
+  MJ_TRY(addresses, resolve(address));
   sockaddr_storage storage{};
-  std::memcpy(&storage, found->ai_addr, found->ai_addrlen);
+  std::memcpy(&storage, addresses->ai_addr, addresses->ai_addrlen);
   address.loopback = is_loopback(storage);
   return address;
 }
 
 Result<ListeningSocket> open_listening(const ListenAddress& address) {
-  MJ_TRY(found, resolve(address));
+  MJ_TRY(addresses, resolve(address));
   const std::string name = address.host + ':' + std::to_string(address.port);
   const int type = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
-  const int on = 1;
-  ListeningSocket out{Fd(::socket(found->ai_family, type, 0)), 0};
-  if (!out.socket) return fail(Code::io, name + ": " + errno_text(errno));
-  (void)::setsockopt(out.socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (::bind(out.socket.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(out.socket.get(), kBacklog) != 0) {
+  const int enable = 1;
+  ListeningSocket listening{Fd(::socket(addresses->ai_family, type, 0)), 0};
+  if (!listening.socket) return fail(Code::io, name + ": " + errno_text(errno));
+  (void)::setsockopt(listening.socket.get(), SOL_SOCKET, SO_REUSEADDR, &enable, sizeof enable);
+  if (::bind(listening.socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
+      ::listen(listening.socket.get(), kBacklog) != 0) {
     const int error = errno;
     const std::string remedy = error == EADDRINUSE ? ": another program listens there; choose another port" : "";
-    return fail(code_of(error), name + ": " + errno_text(error) + remedy);
+    return fail(to_code(error), name + ": " + errno_text(error) + remedy);
   }
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
-  if (::getsockname(out.socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
+  if (::getsockname(listening.socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
     return fail(Code::io, name + ": " + errno_text(errno));
-  sockaddr_in6 six{};
-  sockaddr_in four{};
-  std::memcpy(&six, &bound, sizeof six);
-  std::memcpy(&four, &bound, sizeof four);
-  out.port = ntohs(bound.ss_family == AF_INET6 ? six.sin6_port : four.sin_port);
-  return out;
+  sockaddr_in6 v6{};
+  sockaddr_in v4{};
+  std::memcpy(&v6, &bound, sizeof v6);
+  std::memcpy(&v4, &bound, sizeof v4);
+  listening.port = ntohs(bound.ss_family == AF_INET6 ? v6.sin6_port : v4.sin_port);
+  return listening;
 }
 
 bool is_loopback_peer(int socket) {
@@ -114,112 +115,114 @@ bool is_loopback_peer(int socket) {
   return ::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) == 0 && is_loopback(peer);
 }
 
-std::string network_of_peer(int socket) {
+std::string get_peer_network(int socket) {
   sockaddr_storage peer{};
   socklen_t size = sizeof peer;
   if (::getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return {};
-  sockaddr_in6 six{};
-  sockaddr_in four{};
-  std::memcpy(&six, &peer, sizeof six);
-  std::memcpy(&four, &peer, sizeof four);
-  const bool is_six = peer.ss_family == AF_INET6;
-  const bool is_mapped = is_six && IN6_IS_ADDR_V4MAPPED(&six.sin6_addr);
-  if (is_mapped) std::memcpy(&four.sin_addr, &six.sin6_addr.s6_addr[12], sizeof four.sin_addr);
-  std::memset(&six.sin6_addr.s6_addr[8], 0, 8);
+  sockaddr_in6 v6{};
+  sockaddr_in v4{};
+  std::memcpy(&v6, &peer, sizeof v6);
+  std::memcpy(&v4, &peer, sizeof v4);
+  const bool is_v6 = peer.ss_family == AF_INET6;
+  const bool is_mapped = is_v6 && IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr);
+  if (is_mapped) std::memcpy(&v4.sin_addr, &v6.sin6_addr.s6_addr[12], sizeof v4.sin_addr);
+  std::memset(&v6.sin6_addr.s6_addr[8], 0, 8);
   std::array<char, INET6_ADDRSTRLEN> text{};
-  const bool as_six = is_six && !is_mapped;
-  const void* address = as_six ? static_cast<const void*>(&six.sin6_addr) : &four.sin_addr;
-  const char* shown = ::inet_ntop(as_six ? AF_INET6 : AF_INET, address, text.data(), text.size());
-  return shown == nullptr ? "" : shown;
+  const bool use_v6 = is_v6 && !is_mapped;
+  const void* address = use_v6 ? static_cast<const void*>(&v6.sin6_addr) : &v4.sin_addr;
+  const char* result = ::inet_ntop(use_v6 ? AF_INET6 : AF_INET, address, text.data(), text.size());
+  return result == nullptr ? "" : result;
 }
 
-void Connection::expect(std::uint32_t ms) {
-  read_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+void Connection::set_read_timeout(std::uint32_t ms) {
+  read_deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
 }
 
-void Connection::expect_body(std::uint32_t ms, std::uint32_t part_ms) {
-  expect(ms);
-  part_ms_ = part_ms;
+void Connection::set_body_timeouts(std::uint32_t ms, std::uint32_t part_timeout_ms) {
+  set_read_timeout(ms);
+  part_timeout_ms_ = part_timeout_ms;
 }
 
-void Connection::allow(std::uint32_t ms) {
-  write_until_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
+void Connection::set_write_timeout(std::uint32_t ms) {
+  write_deadline_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(ms);
 }
 
-bool Connection::wait(short events, Deadline until) const {
+bool Connection::wait(short events, Deadline deadline) const {
   while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count();
-    if (left <= 0) return false;
+    const auto remaining_ms =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    if (remaining_ms <= 0) return false;
     pollfd entry{socket_.get(), events, 0};
-    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<long long>(left, 3'600'000)));
+    const int ready = ::poll(&entry, 1, static_cast<int>(std::min<long long>(remaining_ms, 3'600'000)));
     if (ready > 0) return true;
     if (ready < 0 && errno != EINTR) return false;
   }
 }
 
 bool Connection::wait_for_byte() {
-  if (!ahead_.empty()) return true;
-  if (broken_ || !wait(POLLIN, read_until_)) return false;
+  if (!buffered_input_.empty()) return true;
+  if (is_broken_ || !wait(POLLIN, read_deadline_)) return false;
   char byte = 0;
   return ::recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
-long receive_some(int socket, std::string& onto) {
+long receive_available(int socket, std::string& buffer) {
   char part[16384];
-  const ssize_t got = ::recv(socket, part, sizeof part, MSG_DONTWAIT);
-  if (got > 0) onto.append(part, static_cast<std::size_t>(got));
-  return got;
+  const ssize_t received = ::recv(socket, part, sizeof part, MSG_DONTWAIT);
+  if (received > 0) buffer.append(part, static_cast<std::size_t>(received));
+  return received;
 }
 
-bool Connection::fill() {
-  while (!broken_ && wait(POLLIN, read_until_)) {
-    const long got = receive_some(socket_.get(), ahead_);
-    if (got > 0) return true;
-    if (got == 0 || (errno != EAGAIN && errno != EINTR)) return false;
+bool Connection::receive_more() {
+  while (!is_broken_ && wait(POLLIN, read_deadline_)) {
+    const long received = receive_available(socket_.get(), buffered_input_);
+    if (received > 0) return true;
+    if (received == 0 || (errno != EAGAIN && errno != EINTR)) return false;
   }
   return false;
 }
 
 Result<bool> Connection::read_head(RequestReader& reader) {
   while (true) {
-    MJ_TRY(taken, reader.parse_head(ahead_));
-    ahead_.erase(0, taken);
+    MJ_TRY(consumed, reader.parse_head(buffered_input_));
+    buffered_input_.erase(0, consumed);
     if (reader.has_head()) return true;
-    if (!fill()) return false;
+    if (!receive_more()) return false;
   }
 }
 
-Result<bool> Connection::read_body(RequestReader& reader, BodyMemoryBudget& share) {
-  bool awaited = reader.awaits_continue();
+Result<bool> Connection::read_body(RequestReader& reader, BodyMemoryBudget& budget) {
+  bool needs_continue = reader.expects_continue();
   while (true) {
-    MJ_TRY(taken, reader.parse_body(ahead_, share));
-    ahead_.erase(0, taken);
-    if (reader.done()) return true;
-    if (std::exchange(awaited, false) && !write("HTTP/1.1 100 Continue\r\n\r\n")) return false;
-    const Deadline whole = read_until_;
-    read_until_ = std::min(whole, std::chrono::steady_clock::now() + std::chrono::milliseconds(part_ms_));
-    const bool filled = fill();
-    read_until_ = whole;
-    if (!filled) return false;
+    MJ_TRY(consumed, reader.parse_body(buffered_input_, budget));
+    buffered_input_.erase(0, consumed);
+    if (reader.is_complete()) return true;
+    if (std::exchange(needs_continue, false) && !write("HTTP/1.1 100 Continue\r\n\r\n")) return false;
+    const Deadline body_deadline = read_deadline_;
+    read_deadline_ =
+        std::min(body_deadline, std::chrono::steady_clock::now() + std::chrono::milliseconds(part_timeout_ms_));
+    const bool has_received = receive_more();
+    read_deadline_ = body_deadline;
+    if (!has_received) return false;
   }
 }
 
 bool Connection::write(std::string_view text) {
-  while (!broken_ && !text.empty()) {
+  while (!is_broken_ && !text.empty()) {
     const ssize_t sent = ::send(socket_.get(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
       text.remove_prefix(static_cast<std::size_t>(sent));
-    } else if ((sent < 0 && errno != EAGAIN && errno != EINTR) || !wait(POLLOUT, write_until_)) {
-      broken_ = true;
+    } else if ((sent < 0 && errno != EAGAIN && errno != EINTR) || !wait(POLLOUT, write_deadline_)) {
+      is_broken_ = true;
     }
   }
-  return !broken_;
+  return !is_broken_;
 }
 
 void Connection::finish() {
   ::shutdown(socket_.get(), SHUT_WR);
-  do ahead_.clear();
-  while (fill());
+  do buffered_input_.clear();
+  while (receive_more());
 }
 
 }  // namespace mycojobs::api

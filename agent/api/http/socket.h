@@ -22,45 +22,48 @@ struct ListeningSocket {
 // Errors: conflict (the port is in use), denied (a privileged port), invalid (not an address of this host), io.
 Result<ListeningSocket> open_listening(const ListenAddress&);
 bool is_loopback_peer(int socket);
-std::string network_of_peer(int socket);  // the peer's address; IPv6: its first 64 bits; empty: unknown
+std::string get_peer_network(int socket);  // the peer's address; IPv6: its first 64 bits; empty: unknown
 
 // A connection of one client. After an error or an exceeded deadline it cannot be used again. Not thread-safe, except
 // that another thread may call shutdown() on fd().
 class Connection {
  public:
-  // ahead: bytes that were already read from the socket.
-  explicit Connection(Fd socket, std::string ahead = {}) : socket_(std::move(socket)), ahead_(std::move(ahead)) {}
+  // buffered_input: bytes that have already been read from the socket.
+  explicit Connection(Fd socket, std::string buffered_input = {})
+      : socket_(std::move(socket)), buffered_input_(std::move(buffered_input)) {}
 
-  void expect(std::uint32_t ms);  // sets the deadline of reads to `ms` from now
-  // Same for a body. part_ms: time limit for each part of the body.
-  void expect_body(std::uint32_t ms, std::uint32_t part_ms);
-  void allow(std::uint32_t ms);  // sets the deadline of writes to `ms` from now
-  bool wait_for_byte();          // false: the client has closed the connection, an error, or the deadline
-  // Read until the head or body is complete. Return false at the end of input, after an error of the socket, or at the
-  // deadline. Errors: those of RequestReader.
+  void set_read_timeout(std::uint32_t ms);  // sets the deadline of reads to `ms` from now
+  // Sets the deadline of a body. part_timeout_ms: time limit for each part of the body.
+  void set_body_timeouts(std::uint32_t ms, std::uint32_t part_timeout_ms);
+  void set_write_timeout(std::uint32_t ms);  // sets the deadline of writes to `ms` from now
+  // Waits until a byte can be read. Returns false if the client has closed the connection, after an error, or at the
+  // deadline.
+  bool wait_for_byte();
+  // The next two functions read until the head or body is complete. They return false at the end of input, after an
+  // error of the socket, or at the deadline. Errors: those of RequestReader.
   Result<bool> read_head(RequestReader&);
   Result<bool> read_body(RequestReader&, BodyMemoryBudget&);
   bool write(std::string_view);  // writes all bytes; false: an error or the deadline
-  // Ends the output, then reads and discards input until the client ends or the deadline. If the connection were closed
-  // with unread input, it would be reset, and the client could lose the answer.
+  // Shuts down the output, then discards input until the client closes the connection or the deadline. Closing a
+  // connection with unread input would reset it, and the client could lose the answer.
   void finish();
-  bool broken() const { return broken_; }
+  bool is_broken() const { return is_broken_; }
   int fd() const { return socket_.get(); }
   void close() { socket_.reset(); }
 
  private:
-  bool wait(short events, Deadline until) const;
-  bool fill();  // reads into ahead_; false: end of input, error, or deadline
+  bool wait(short events, Deadline deadline) const;
+  bool receive_more();  // reads into buffered_input_; false: end of input, error, or deadline
 
   Fd socket_;
-  Deadline read_until_{}, write_until_{};
-  std::uint32_t part_ms_ = 0;  // for the next part of a body
-  bool broken_ = false;
-  std::string ahead_;  // bytes that were read but not consumed
+  Deadline read_deadline_{}, write_deadline_{};
+  std::uint32_t part_timeout_ms_ = 0;  // for the next part of a body
+  bool is_broken_ = false;
+  std::string buffered_input_;  // bytes that were read but not consumed
 };
 
-// Appends at most 16 KiB of received bytes to `onto`. Does not block. Returns their number; 0: end of input; -1: error
-// in errno.
-long receive_some(int socket, std::string& onto);
+// Appends at most 16 KiB of received bytes to `buffer`. Does not block. Returns their number; 0: end of input; -1:
+// error in errno.
+long receive_available(int socket, std::string& buffer);
 
 }  // namespace mycojobs::api

@@ -22,63 +22,63 @@ json flow_to_json(const Flow& flow) {
   object.erase("result_json");
   if (!flow.result.empty()) object["result"] = typed_values(flow.result, flow.result_json);
   object.erase("definition");  // may be large; flow.get returns it on request
-  if (auto inputs = inputs_of(flow); !inputs.is_null()) object["inputs"] = std::move(inputs);
+  if (auto inputs = parse_flow_inputs(flow); !inputs.is_null()) object["inputs"] = std::move(inputs);
   return object;
 }
 
-json result_of_flow(const Flow& flow) {
+json flow_result_to_json(const Flow& flow) {
   const bool ended = flow.status == FlowStatus::finished || flow.status == FlowStatus::error;
   return {{"id", flow.id},         {"status", to_string(flow.status)},
           {"detail", flow.detail}, {"error", flow.error},
           {"ended", ended},        {"result", typed_values(flow.result, flow.result_json)}};
 }
 
-namespace flows_methods {
+namespace flow_methods {
 
 Result<Flow> read_flow(MethodCall& call) {
-  return service::read_flow(call.request_context_of(), call.store(), call.id("id"));
+  return service::read_flow(call.request_context(), call.store(), call.id("id"));
 }
 
-Result<TextMap> env_vars_of(const MethodCall& call) {
+Result<TextMap> parse_env_vars(const MethodCall& call) {
   json object = json::object();
-  if (call.has("env_vars")) object["env_vars"] = call.params().at("env_vars");
+  if (call.has_param("env_vars")) object["env_vars"] = call.params().at("env_vars");
   auto decoded = decode_json<Job>(object);
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
   return std::move(decoded.record.env_vars);
 }
 
 // Returns the notification targets in the form of the record; empty: the request has none.
-Result<std::string> notify_of(const MethodCall& call) {
-  if (!call.has("notify")) return std::string();
+Result<std::string> parse_notify(const MethodCall& call) {
+  if (!call.has_param("notify")) return std::string();
   const json& value = call.params().at("notify");
-  const ParsedNotify read = read_notify(value, "notify");
-  if (!read.problems.empty()) return fail(Code::invalid, join(read.problems));
+  const ParsedNotify parsed = read_notify(value, "notify");
+  if (!parsed.problems.empty()) return fail(Code::invalid, join(parsed.problems));
   return value.is_array() ? dump_json(value) : dump_json(json::array({value}));
 }
 
 Result<Flow> make_flow(MethodCall& call, const service::CreateFlow& request) {
-  const auto given = [&](const char* name) { return call.has(name) ? call.params().at(name) : json(); };
-  MJ_TRY(flows, call.flows());
-  if (call.has("definition")) {
-    if (call.has("nodes") || call.has("jobs"))
+  const auto get_param = [&](const char* name) { return call.has_param(name) ? call.params().at(name) : json(); };
+  MJ_TRY(flows, call.flow_store());
+  if (call.has_param("definition")) {
+    if (call.has_param("nodes") || call.has_param("jobs"))
       return fail(Code::invalid, "definition: is given beside jobs or nodes: give one or the other");
-    return service::create_flow(call.request_context_of(), call.stores(*flows), given("definition"), given("inputs"),
-                                request);
+    return service::create_flow(call.request_context(), call.flow_stores(*flows), get_param("definition"),
+                                get_param("inputs"), request);
   }
-  if (call.has("inputs")) return fail(Code::invalid, "inputs: only a definition declares inputs; omit it");
-  if (!call.has("jobs")) return fail(Code::invalid, "jobs: is missing: give ids of jobs, or a definition");
-  const json nodes = call.has("nodes") ? call.params().at("nodes") : json::object();
-  return service::create_flow_of_jobs(call.request_context_of(), call.stores(*flows), call.text("name"), given("jobs"),
-                                      nodes, request);
+  if (call.has_param("inputs")) return fail(Code::invalid, "inputs: only a definition declares inputs; omit it");
+  if (!call.has_param("jobs")) return fail(Code::invalid, "jobs: is missing: give ids of jobs, or a definition");
+  const json nodes = call.has_param("nodes") ? call.params().at("nodes") : json::object();
+  return service::create_flow_of_jobs(call.request_context(), call.flow_stores(*flows), call.text("name"),
+                                      get_param("jobs"), nodes, request);
 }
 
 Result<json> create(MethodCall& call) {
   service::CreateFlow request;
-  request.owner = call.named("caller_id");
-  if (call.has("idempotency_key")) request.idempotency_key = call.text("idempotency_key");
-  MJ_TRY(env, env_vars_of(call));
+  request.owner = call.optional_id("caller_id");
+  if (call.has_param("idempotency_key")) request.idempotency_key = call.text("idempotency_key");
+  MJ_TRY(env, parse_env_vars(call));
   request.env_vars = std::move(env);
-  MJ_TRY(notify, notify_of(call));
+  MJ_TRY(notify, parse_notify(call));
   request.notify = std::move(notify);
   request.traceparent = call.text("traceparent");
   MJ_CHECK(service::check(request));
@@ -90,16 +90,16 @@ Result<json> get(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
   json object = flow_to_json(flow);
   if (!call.flag("definition")) return object;
-  MJ_TRY(flows, call.flows());
+  MJ_TRY(flows, call.flow_store());
   MJ_TRY(text, flows->definition(call.context(), flow.definition_hash));
   auto parsed = parse_json(text);
   object["definition"] = parsed ? *parsed : json(text);
   return object;
 }
 
-Result<service::ListFlows> wanted_of(const MethodCall& call, Id before) {
+Result<service::ListFlows> parse_list_request(const MethodCall& call, Id before) {
   service::ListFlows request{call.text("name"), before, call.number("limit", 50)};
-  if (call.has("status")) {
+  if (call.has_param("status")) {
     request.status = parse<FlowStatus>(call.text("status"));
     if (!request.status) return fail(Code::invalid, "status: is not one of dispatched, started, error, finished");
   }
@@ -109,67 +109,67 @@ Result<service::ListFlows> wanted_of(const MethodCall& call, Id before) {
   return request;
 }
 
-json rows_of(const std::vector<service::FlowRow>& rows) {
-  json all = json::array();
+json rows_to_json(const std::vector<service::FlowRow>& rows) {
+  json list = json::array();
   for (const service::FlowRow& row : rows) {
     json object = flow_to_json(row.flow);
     object["name"] = row.summary.name;
     object["at_ms"] = row.summary.at_ms;
     object["retired"] = row.summary.record.empty();
     if (row.flow.status == FlowStatus::started) object["detail"] = row.word;
-    all.push_back(std::move(object));
+    list.push_back(std::move(object));
   }
-  return all;
+  return list;
 }
 
 Result<json> list(MethodCall& call) {
-  MJ_TRY(request, wanted_of(call, call.id("before")));
-  MJ_TRY(flows, call.flows());
-  MJ_TRY(found, service::list_flows(call.request_context_of(), call.stores(*flows), request));
-  return rows_of(found);
+  MJ_TRY(request, parse_list_request(call, call.id("before")));
+  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(rows, service::list_flows(call.request_context(), call.flow_stores(*flows), request));
+  return rows_to_json(rows);
 }
 
 Result<json> page(MethodCall& call) {
   Id before = 0;
-  if (std::uint64_t given = 0; !call.text("after").empty()) {
-    if (!parse_u64(call.text("after"), given) || given == 0 || given > UINT32_MAX)
+  if (std::uint64_t flow = 0; !call.text("after").empty()) {
+    if (!parse_u64(call.text("after"), flow) || flow == 0 || flow > UINT32_MAX)
       return fail(Code::invalid, "after: use the value `after` of the preceding page");
-    before = static_cast<Id>(given);
+    before = static_cast<Id>(flow);
   }
-  MJ_TRY(request, wanted_of(call, before));
-  MJ_TRY(flows, call.flows());
-  MJ_TRY(found, service::page_flows(call.request_context_of(), call.stores(*flows), request));
-  return json{{"flows", rows_of(found.flows)},
-              {"after", found.after == 0 ? "" : std::to_string(found.after)},
-              {"looked_at", found.looked_at},
-              {"malformed", found.malformed.size()}};
+  MJ_TRY(request, parse_list_request(call, before));
+  MJ_TRY(flows, call.flow_store());
+  MJ_TRY(page, service::page_flows(call.request_context(), call.flow_stores(*flows), request));
+  return json{{"flows", rows_to_json(page.flows)},
+              {"after", page.after == 0 ? "" : std::to_string(page.after)},
+              {"looked_at", page.looked_at},
+              {"malformed", page.malformed.size()}};
 }
 
 // Returns the FlowNodes of the coordinator's specification, extended by the run-time state of each node.
 Result<json> dag(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
-  MJ_TRY(flows, call.flows());
+  MJ_TRY(flows, call.flow_store());
   MJ_TRY(view, inspect_flow(*flows, call.store(), call.context(), flow.id));
   // Without a readable definition, the nodes of the record are used.
-  auto run = load_run(*flows, call.context(), flow.id, call.runs());
-  std::map<Id, FlowNode> stored;
-  for (const FlowNode& node : run ? nodes_of(*run) : view.record.nodes) stored[node.id] = node;
-  if (run) call.runs().cache_run(call.context(), flow.id, std::move(*run));
+  auto run = load_run(*flows, call.context(), flow.id, call.run_cache());
+  std::map<Id, FlowNode> record_nodes;
+  for (const FlowNode& node : run ? build_flow_nodes(*run) : view.record.nodes) record_nodes[node.id] = node;
+  if (run) call.run_cache().cache_run(call.context(), flow.id, std::move(*run));
   json nodes = json::array(), edges = json::array();
   for (const NodeView& node : view.nodes) {
     json depends = json::array();
-    for (const std::uint32_t need : node.needs) {
-      if (need >= view.nodes.size()) continue;
-      depends.push_back(view.nodes[need].job);
-      edges.push_back({{"from", view.nodes[need].job}, {"to", node.job}});
+    for (const std::uint32_t dependency : node.needs) {
+      if (dependency >= view.nodes.size()) continue;
+      depends.push_back(view.nodes[dependency].job);
+      edges.push_back({{"from", view.nodes[dependency].job}, {"to", node.job}});
     }
-    const auto found = stored.find(node.job);
-    const bool known = found != stored.end();
+    const auto it = record_nodes.find(node.job);
+    const bool is_in_record = it != record_nodes.end();
     nodes.push_back({{"id", node.job},
                      {"name", node.name},
                      {"depends", std::move(depends)},
-                     {"prerequisites", known ? json(found->second.prerequisites) : json::array()},
-                     {"supervisor_url", known ? found->second.supervisor_url : ""},
+                     {"prerequisites", is_in_record ? json(it->second.prerequisites) : json::array()},
+                     {"supervisor_url", is_in_record ? it->second.supervisor_url : ""},
                      {"node_status", to_string(node.status)},
                      {"kind", node.kind},
                      {"detail", node.detail},
@@ -184,7 +184,7 @@ Result<json> dag(MethodCall& call) {
                      {"on_call", node.on_call},
                      {"gates", node.gates},
                      {"approvers", node.approvers},
-                     {"asks", node.asks},
+                     {"asks", node.prompt},
                      {"child", node.child}});
   }
   return json{{"id", flow.id},
@@ -202,112 +202,115 @@ Result<json> dag(MethodCall& call) {
 
 Result<json> explain(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
-  MJ_TRY(flows, call.flows());
+  MJ_TRY(flows, call.flow_store());
   MJ_TRY(reasons, explain_flow(*flows, call.store(), call.context(), flow.id));
-  json all = json::array();
-  for (const FlowReason& why : reasons) {
-    all.push_back({{"node", why.node},
-                   {"cause", why.cause},
-                   {"reason", why.reason},
-                   {"evidence", why.evidence},
-                   {"next", why.next}});
+  json list = json::array();
+  for (const FlowReason& reason : reasons) {
+    list.push_back({{"node", reason.node},
+                    {"cause", reason.cause},
+                    {"reason", reason.reason},
+                    {"evidence", reason.evidence},
+                    {"next", reason.next_action}});
   }
-  return all;
+  return list;
 }
 
 Result<json> timeline(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
-  MJ_TRY(flows, call.flows());
+  MJ_TRY(flows, call.flow_store());
   const std::size_t limit = std::clamp<std::uint64_t>(call.number("limit", 10000), 1, 10000);
   MJ_TRY(rows, flow_timeline(*flows, call.store(), call.context(), flow.id, limit));
-  json all = json::array();
+  json list = json::array();
   for (const TimelineRow& row : rows)
-    all.push_back({{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", row.node}, {"what", row.what}});
-  return all;
+    list.push_back({{"at_ms", row.at_ms}, {"revision", row.revision}, {"node", row.node}, {"what", row.text}});
+  return list;
 }
 
 Result<json> result(MethodCall& call) {
   MJ_TRY(flow, read_flow(call));
-  return result_of_flow(flow);
+  return flow_result_to_json(flow);
 }
 
 Result<json> replay(MethodCall& call) {
-  MJ_TRY(flows, call.flows());
+  MJ_TRY(flows, call.flow_store());
   const service::ReplayFlow request{call.id("id"), call.flag("allow_irreversible"), call.text("traceparent")};
-  MJ_TRY(made, service::replay_flow(call.request_context_of(), call.stores(*flows), request));
-  return flow_to_json(made);
+  MJ_TRY(flow, service::replay_flow(call.request_context(), call.flow_stores(*flows), request));
+  return flow_to_json(flow);
 }
 
 Result<json> remove_flow(MethodCall& call) {
-  MJ_TRY(flows, call.flows());
+  MJ_TRY(flows, call.flow_store());
   const Id id = call.id("id");
-  MJ_CHECK(service::delete_flow(call.request_context_of(), call.stores(*flows), id));
+  MJ_CHECK(service::delete_flow(call.request_context(), call.flow_stores(*flows), id));
   return json{{"key", "flow:" + std::to_string(id)}, {"deleted", true}};
 }
 
-}  // namespace flows_methods
+}  // namespace flow_methods
 
-std::vector<Param> flow_params(std::vector<Param> more) {
-  std::vector<Param> all{{"id", "id", "the flow's id", true},
-                         {"context_id", "id", "the context; absent: the server's first"}};
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
+std::vector<Param> flow_params(std::vector<Param> extra_params) {
+  std::vector<Param> params{{"id", "id", "the flow's id", true},
+                            {"context_id", "id", "the context; absent: the server's first"}};
+  params.insert(params.end(), extra_params.begin(), extra_params.end());
+  return params;
 }
 
-void add_flow_methods(Services& s, std::vector<Method>& all) {
-  using namespace flows_methods;
+void add_flow_methods(Services& services, std::vector<Method>& methods) {
+  using namespace flow_methods;
   const Param context{"context_id", "id", "the context; absent: the server's first"};
   const Param caller{"caller_id", "id", "owner of the flow; default: the caller"};
   const Param traceparent{"traceparent", "text",
                           "the trace that it belongs to; default: the trace of the request's header (docs/tracing.md)"};
-  all.push_back(
-      method(s, "flow.create", "create a flow of existing jobs, or of a definition; flow.start starts it",
-             {context,
-              caller,
-              {"jobs", "ids", "jobs of the caller that job.create has written"},
-              {"nodes", "object",
-               "fields of nodes that are not in the jobs' records, by job id or name: when, on_error, compensate, "
-               "supervisor_url, irreversible"},
-              {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
-              {"inputs", "object", "values of the inputs that the definition declares, by name"},
-              {"name", "text", "name of a flow of jobs"},
-              {"env_vars", "variables", "these replace variables of the definition"},
-              {"notify", "any",
-               "receivers of the notification of its end (docs/notify.md), instead of those of the definition"},
-              {"idempotency_key", "text", "the same key of the same caller returns the same flow"},
-              traceparent},
-             "Flow: the flow", create));
-  all.push_back(method(s, "flow.get", "read a flow's record",
-                       flow_params({{"definition", "boolean", "include its definition"}}), "Flow: the flow", get));
-  std::vector<Param> listed{context,
-                            {"name", "text", "only flows whose definition has this name"},
-                            {"status", "text", "only flows with this status"},
-                            {"state", "text", "only flows in this state: a word of docs/flows.md"},
-                            {"caller_id", "id", "only flows of this actor"},
-                            {"until_ms", "unix_ms", "only flows that were created until then"},
-                            {"limit", "count", "maximum number of flows (default 50, at most 1000)"}};
-  listed.push_back({"before", "id", "only flows before this one"});
-  all.push_back(method(s, "flow.list", "list flows, newest first", listed,
-                       "[FlowRow]: flows without definition, nodes and result", list));
-  listed.back() = {"after", "text", "the value `after` of the preceding page; absent: the first page"};
-  all.push_back(method(s, "flows.page", "list flows page by page, newest first", listed,
-                       "FlowsPage: flows, after (empty: this is the last page), looked_at, malformed", page));
-  all.push_back(method(s, "flow.dag", "read nodes and edges with their state", flow_params(),
-                       "FlowDag: status, detail, nodes (FlowNode and more), edges {from, to} of job ids", dag));
-  all.push_back(method(s, "flow.explain", "explain the state of a flow", flow_params(),
-                       "[FlowReason]: reasons, the first one first: node, cause, reason, evidence, next", explain));
-  all.push_back(method(s, "flow.timeline", "read the history of a flow, in order",
-                       flow_params({{"limit", "count", "maximum number of rows"}}),
-                       "[FlowMoment]: at_ms, revision, node, what", timeline));
-  all.push_back(method(s, "flow.result", "read the results of a flow's jobs", flow_params(),
-                       "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));
-  all.push_back(method(
-      s, "flow.replay", "create a new flow of the same definition, environment and caller",
+  methods.push_back(
+      make_method(services, "flow.create", "create a flow of existing jobs, or of a definition; flow.start starts it",
+                  {context,
+                   caller,
+                   {"jobs", "ids", "jobs of the caller that job.create has written"},
+                   {"nodes", "object",
+                    "fields of nodes that are not in the jobs' records, by job id or name: when, on_error, compensate, "
+                    "supervisor_url, irreversible"},
+                   {"definition", "any", "instead of jobs: a whole definition (docs/flows.md), or its text in YAML"},
+                   {"inputs", "object", "values of the inputs that the definition declares, by name"},
+                   {"name", "text", "name of a flow of jobs"},
+                   {"env_vars", "variables", "these replace variables of the definition"},
+                   {"notify", "any",
+                    "receivers of the notification of its end (docs/notify.md), instead of those of the definition"},
+                   {"idempotency_key", "text", "the same key of the same caller returns the same flow"},
+                   traceparent},
+                  "Flow: the flow", create));
+  methods.push_back(make_method(services, "flow.get", "read a flow's record",
+                                flow_params({{"definition", "boolean", "include its definition"}}), "Flow: the flow",
+                                get));
+  std::vector<Param> list_params{context,
+                                 {"name", "text", "only flows whose definition has this name"},
+                                 {"status", "text", "only flows with this status"},
+                                 {"state", "text", "only flows in this state: a word of docs/flows.md"},
+                                 {"caller_id", "id", "only flows of this actor"},
+                                 {"until_ms", "unix_ms", "only flows that were created until then"},
+                                 {"limit", "count", "maximum number of flows (default 50, at most 1000)"}};
+  list_params.push_back({"before", "id", "only flows before this one"});
+  methods.push_back(make_method(services, "flow.list", "list flows, newest first", list_params,
+                                "[FlowRow]: flows without definition, nodes and result", list));
+  list_params.back() = {"after", "text", "the value `after` of the preceding page; absent: the first page"};
+  methods.push_back(make_method(services, "flows.page", "list flows page by page, newest first", list_params,
+                                "FlowsPage: flows, after (empty: this is the last page), looked_at, malformed", page));
+  methods.push_back(make_method(services, "flow.dag", "read nodes and edges with their state", flow_params(),
+                                "FlowDag: status, detail, nodes (FlowNode and more), edges {from, to} of job ids",
+                                dag));
+  methods.push_back(make_method(services, "flow.explain", "explain the state of a flow", flow_params(),
+                                "[FlowReason]: reasons, the first one first: node, cause, reason, evidence, next",
+                                explain));
+  methods.push_back(make_method(services, "flow.timeline", "read the history of a flow, in order",
+                                flow_params({{"limit", "count", "maximum number of rows"}}),
+                                "[FlowMoment]: at_ms, revision, node, what", timeline));
+  methods.push_back(make_method(services, "flow.result", "read the results of a flow's jobs", flow_params(),
+                                "FlowResult: status, detail, error, ended, result {<name>.<key>: value}", result));
+  methods.push_back(make_method(
+      services, "flow.replay", "create a new flow of the same definition, environment and caller",
       flow_params({{"allow_irreversible", "boolean", "also if an irreversible node has completed"}, traceparent}),
       "Flow: the new flow, not started", replay));
-  all.push_back(method(s, "flow.delete", "delete a flow that has ended, with its journal", flow_params({}),
-                       "Deleted: its key", remove_flow));
-  add_flow_controls(s, all);
+  methods.push_back(make_method(services, "flow.delete", "delete a flow that has ended, with its journal",
+                                flow_params({}), "Deleted: its key", remove_flow));
+  add_flow_control_methods(services, methods);
 }
 
 }  // namespace mycojobs::api

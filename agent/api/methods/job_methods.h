@@ -12,9 +12,9 @@ namespace mycojobs::api {
 
 // Decodes a job of a client. Error `invalid`. The fields that a client may set are checked later
 // (service/job_service.h).
-Result<Job> read_job(const nlohmann::json&);
-nlohmann::json status_of(const Job&, const std::string& key);  // JobState
-// Adds the methods of job_control_methods.cpp. one: the parameters that identify a job.
-void add_job_controls(Services&, const std::vector<Param>& one, std::vector<Method>&);
+Result<Job> parse_job(const nlohmann::json&);
+nlohmann::json job_state_to_json(const Job&, const std::string& key);  // a JobState (rpc/result_schemas.cpp)
+// Adds the methods of job_control_methods.cpp. job_params: the parameters that identify a job.
+void add_job_control_methods(Services&, const std::vector<Param>& job_params, std::vector<Method>&);
 
 }  // namespace mycojobs::api

@@ -8,7 +8,7 @@
 namespace mycojobs::api {
 
 Param wait_param();                                      // the parameter wait_ms
-std::uint64_t end_of_wait(const MethodCall&);            // deadline of the call, in the time of Clock::boot_ms()
+std::uint64_t get_wait_deadline(const MethodCall&);      // deadline of the call, in the time of Clock::boot_ms()
 void add_wait_methods(Services&, std::vector<Method>&);  // jobs.wait, flows.wait
 
 }  // namespace mycojobs::api

@@ -37,41 +37,41 @@ constexpr CodeRow kCodes[] = {
     {Code::internal, kInternalError, "see the log of the server"},
 };
 
-const CodeRow& row_of(Code code) {
+const CodeRow& find_code_row(Code code) {
   for (const CodeRow& row : kCodes) {
     if (row.code == code) return row;
   }
   return kCodes[std::size(kCodes) - 1];
 }
 
-json refusal(const json& id, int code, const std::string& message, std::string_view word, std::string_view field,
-             std::string_view remedy) {
+json make_error(const json& id, int code, const std::string& message, std::string_view word, std::string_view field,
+                std::string_view remedy) {
   json data{{"word", word}, {"remedy", remedy}};
   if (!field.empty()) data["field"] = field;
   return {{"jsonrpc", "2.0"}, {"id", id}, {"error", {{"code", code}, {"message", message}, {"data", std::move(data)}}}};
 }
 
 json invalid_request(const json& id, const std::string& message) {
-  return refusal(id, kInvalidRequest, message, "invalid_request", "",
-                 R"(send {"jsonrpc": "2.0", "id": 1, "method": "system.ping", "params": {}})");
+  return make_error(id, kInvalidRequest, message, "invalid_request", "",
+                    R"(send {"jsonrpc": "2.0", "id": 1, "method": "system.ping", "params": {}})");
 }
 
 // Returns the parameter at the beginning of an error message: "timeout" for "timeout: 0 is not allowed". Empty: the
 // message does not begin with a parameter of this method.
-std::string_view field_of(std::string_view message, const Method& method) {
+std::string_view get_field(std::string_view message, const Method& method) {
   const std::string_view path = message.substr(0, std::min(message.find(": "), message.size()));
   const std::string_view name = path.substr(0, path.find_first_of(".["));
-  const bool known =
-      std::any_of(method.params.begin(), method.params.end(), [&](const Param& each) { return each.name == name; });
-  return known ? path : std::string_view();
+  const bool is_param =
+      std::any_of(method.params.begin(), method.params.end(), [&](const Param& param) { return param.name == name; });
+  return is_param ? path : std::string_view();
 }
 
 // Returns the named parameters of a request. The forms {..}, [{..}] and {"params": {..}} are equivalent. No value: the
 // parameters have another form.
-std::optional<json> named_params(const json& request) {
-  const auto found = request.find("params");
-  if (found == request.end()) return json::object();
-  const json* params = &*found;
+std::optional<json> parse_params(const json& request) {
+  const auto it = request.find("params");
+  if (it == request.end()) return json::object();
+  const json* params = &*it;
   if (params->is_array() && params->empty()) return json::object();
   if (params->is_array() && params->size() == 1) params = &params->front();
   if (params->is_object() && params->size() == 1 && params->contains("params") && params->front().is_object())
@@ -83,22 +83,22 @@ std::optional<json> named_params(const json& request) {
 bool is_id(const json& id) { return id.is_string() || id.is_number() || id.is_null(); }
 
 // Returns the id of a request. No value: a notification, or not a request.
-std::optional<json> id_to_answer(const json& request) {
+std::optional<json> get_request_id(const json& request) {
   const auto id = request.is_object() ? request.find("id") : request.end();
   return id != request.end() && is_id(*id) ? std::optional(*id) : std::nullopt;
 }
 
-class Dispatch {
+class Dispatcher {
  public:
-  Dispatch(const Rpc& rpc, const RpcCaller& caller) : rpc_(rpc), caller_(caller) {}
+  Dispatcher(const Rpc& rpc, const RpcCaller& caller) : rpc_(rpc), caller_(caller) {}
 
   // Returns the answer to one request. No value: the request is a notification.
-  std::optional<json> one(const json& request) const {
+  std::optional<json> handle_request(const json& request) const {
     if (!request.is_object()) return invalid_request(nullptr, "a request is an object");
-    const auto id_at = request.find("id");
-    const bool notification = id_at == request.end();
-    if (!notification && !is_id(*id_at)) return invalid_request(nullptr, "id: a text, a number or null");
-    const json id = notification ? json(nullptr) : *id_at;
+    const auto id_it = request.find("id");
+    const bool is_notification = id_it == request.end();
+    if (!is_notification && !is_id(*id_it)) return invalid_request(nullptr, "id: a text, a number or null");
+    const json id = is_notification ? json(nullptr) : *id_it;
     const auto version = request.find("jsonrpc");
     if (version == request.end() || *version != "2.0") return invalid_request(id, R"(jsonrpc: must be "2.0")");
     const auto name = request.find("method");
@@ -106,47 +106,48 @@ class Dispatch {
     const auto params = request.find("params");
     if (params != request.end() && !params->is_structured())
       return invalid_request(id, "params: must be an object or an array");
-    json reply = call(id, name->get<std::string>(), request);
-    if (notification) return std::nullopt;
+    json reply = call_method(id, name->get<std::string>(), request);
+    if (is_notification) return std::nullopt;
     return reply;
   }
 
  private:
-  json call(const json& id, const std::string& name, const json& request) const {
+  json call_method(const json& id, const std::string& name, const json& request) const {
     if (name == "rpc.discover") return {{"jsonrpc", "2.0"}, {"id", id}, {"result", rpc_.open_rpc()}};
-    const auto& all = rpc_.methods();
-    const auto method = std::find_if(all.begin(), all.end(), [&](const Method& each) { return each.name == name; });
-    if (method == all.end()) {
+    const auto& methods = rpc_.methods();
+    const auto method =
+        std::find_if(methods.begin(), methods.end(), [&](const Method& entry) { return entry.name == name; });
+    if (method == methods.end()) {
       rpc_.count_refused("unknown", "method_not_found");
-      return refusal(id, kMethodNotFound, "unknown method " + dump_json(json(whole_characters(name, 100))),
-                     "method_not_found", "", "rpc.discover lists the methods");
+      return make_error(id, kMethodNotFound, "unknown method " + dump_json(json(whole_characters(name, 100))),
+                        "method_not_found", "", "rpc.discover lists the methods");
     }
-    auto params = named_params(request);
+    auto params = parse_params(request);
     if (!params) {
       rpc_.count_refused(method->name, to_string(Code::invalid));
-      return refusal(id, kInvalidParams, "params: parameters are given by name", "invalid", "params",
-                     R"(send {"name": value, ...}, or [{"name": value, ...}])");
+      return make_error(id, kInvalidParams, "params: parameters are given by name", "invalid", "params",
+                        R"(send {"name": value, ...}, or [{"name": value, ...}])");
     }
-    if (const auto wrong = validate_params(*method, *params)) {
+    if (const auto problem = validate_params(*method, *params)) {
       rpc_.count_refused(method->name, to_string(Code::invalid));
-      return refusal(id, kInvalidParams, wrong->message, "invalid", wrong->field, wrong->remedy);
+      return make_error(id, kInvalidParams, problem->message, "invalid", problem->field, problem->remedy);
     }
-    for (auto each = params->begin(); each != params->end();) each = each->is_null() ? params->erase(each) : ++each;
-    return run(id, *method, *params);
+    for (auto it = params->begin(); it != params->end();) it = it->is_null() ? params->erase(it) : ++it;
+    return run_method(id, *method, *params);
   }
 
-  json run(const json& id, const Method& method, const json& params) const {
+  json run_method(const json& id, const Method& method, const json& params) const {
     try {
       auto result = method.run(params, caller_);
       if (result) return {{"jsonrpc", "2.0"}, {"id", id}, {"result", std::move(*result)}};
       const Error& error = result.error();
-      const CodeRow& row = row_of(error.code);
-      return refusal(id, row.rpc, error.message, to_string(row.code), field_of(error.message, method), row.remedy);
-    } catch (const std::exception& bug) {  // a bug in a method must not end the server
-      log(LogLevel::error, "api", "{}: {}", method.name, bug.what());
+      const CodeRow& row = find_code_row(error.code);
+      return make_error(id, row.rpc, error.message, to_string(row.code), get_field(error.message, method), row.remedy);
+    } catch (const std::exception& exception) {  // a bug in a method must not end the server
+      log(LogLevel::error, "api", "{}: {}", method.name, exception.what());
     }
-    const CodeRow& row = row_of(Code::internal);
-    return refusal(id, row.rpc, "the call failed inside the server", to_string(row.code), "", row.remedy);
+    const CodeRow& row = find_code_row(Code::internal);
+    return make_error(id, row.rpc, "the call failed inside the server", to_string(row.code), "", row.remedy);
   }
 
   const Rpc& rpc_;
@@ -155,7 +156,7 @@ class Dispatch {
 
 }  // namespace
 
-int rpc_code(Code code) { return row_of(code).rpc; }
+int rpc_code(Code code) { return find_code_row(code).rpc; }
 
 Rpc::Rpc(std::vector<Method> methods, RpcLimits limits, CountRefused count_refused)
     : methods_(std::move(methods)), limits_(limits), count_refused_(std::move(count_refused)) {}
@@ -163,42 +164,43 @@ Rpc::Rpc(std::vector<Method> methods, RpcLimits limits, CountRefused count_refus
 std::string Rpc::answer(std::string_view body, const RpcCaller& caller) const {
   auto parsed = parse_json(body, limits_.max_body_bytes, limits_.max_values);
   if (!parsed) {
-    const bool large = parsed.error().code == Code::too_large;
-    return dump_json(refusal(nullptr, large ? rpc_code(Code::too_large) : kParseError, parsed.error().message,
-                             large ? "too_large" : "parse_error", "",
-                             large ? "send less at a time" : "send one JSON text, as UTF-8"));
+    const bool is_too_large = parsed.error().code == Code::too_large;
+    return dump_json(make_error(nullptr, is_too_large ? rpc_code(Code::too_large) : kParseError, parsed.error().message,
+                                is_too_large ? "too_large" : "parse_error", "",
+                                is_too_large ? "send less at a time" : "send one JSON text, as UTF-8"));
   }
   if (const std::string_view digits = integer_beyond_64_bits(body); !digits.empty()) {
     const auto id = parsed->is_object() ? parsed->find("id") : parsed->end();
-    return dump_json(refusal(id == parsed->end() ? json() : *id, rpc_code(Code::invalid),
-                             "the integer " + mycojobs::excerpt(digits) + " does not fit 64 bits", "invalid", "",
-                             "put it in quotes, as text"));
+    return dump_json(make_error(id == parsed->end() ? json() : *id, rpc_code(Code::invalid),
+                                "the integer " + mycojobs::excerpt(digits) + " does not fit 64 bits", "invalid", "",
+                                "put it in quotes, as text"));
   }
-  const Dispatch dispatch(*this, caller);
+  const Dispatcher dispatcher(*this, caller);
   if (!parsed->is_array()) {
-    const auto reply = dispatch.one(*parsed);
+    const auto reply = dispatcher.handle_request(*parsed);
     return reply ? dump_json(*reply) : std::string();
   }
   if (parsed->empty()) return dump_json(invalid_request(nullptr, "the batch is empty"));
   if (parsed->size() > limits_.max_batch) {
-    return dump_json(refusal(nullptr, kInvalidRequest,
-                             "a batch of " + std::to_string(parsed->size()) + " is over the limit of " +
-                                 std::to_string(limits_.max_batch) + " calls",
-                             "too_large", "", "send it in several batches"));
+    return dump_json(make_error(nullptr, kInvalidRequest,
+                                "a batch of " + std::to_string(parsed->size()) + " is over the limit of " +
+                                    std::to_string(limits_.max_batch) + " calls",
+                                "too_large", "", "send it in several batches"));
   }
   // Each answer is converted to text before the next call: the trees of all answers would need many times the memory.
   const std::string max = std::to_string(limits_.max_batch_answer_bytes) + " bytes";
   const auto too_large = [](const json& id, const std::string& message) {
-    return dump_json(refusal(id, rpc_code(Code::too_large), message, "too_large", "", "send several smaller batches"));
+    return dump_json(
+        make_error(id, rpc_code(Code::too_large), message, "too_large", "", "send several smaller batches"));
   };
   std::string text;
   bool is_full = false;
   for (const json& request : *parsed) {
-    const auto id = id_to_answer(request);
+    const auto id = get_request_id(request);
     std::string answer;
     if (is_full && id) {
       answer = too_large(*id, "the answers before this one reach " + max + ": this call was not made");
-    } else if (const auto reply = dispatch.one(request)) {
+    } else if (const auto reply = dispatcher.handle_request(request)) {
       answer = dump_json(*reply);
       if (id && text.size() + answer.size() > limits_.max_batch_answer_bytes) {
         is_full = true;

@@ -22,7 +22,7 @@ struct RpcCaller {
   std::string session = {};      // id of the session (api/auth/sessions.h); empty: no session
   std::string key = {};          // public key by which the session was begun
   std::string origin = {};       // origin of this server that the client called; empty: not a known origin
-  std::function<bool(bool waits)> note_wait = {};  // HttpRequest::note_wait
+  std::function<bool(bool is_waiting)> report_wait = {};  // HttpRequest::report_wait
 };
 
 struct Param {

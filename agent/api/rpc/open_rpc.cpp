@@ -13,30 +13,30 @@ namespace {
 using nlohmann::json;
 
 // Splits Method::result into type and description: "Flow: the flow".
-json result_of(std::string_view text) {
+json result_to_json(std::string_view text) {
   const auto colon = text.find(": ");
-  const bool typed = colon != std::string_view::npos;
+  const bool has_type = colon != std::string_view::npos;
   return {{"name", "result"},
-          {"description", typed ? text.substr(colon + 2) : text},
-          {"schema", result_schema(typed ? text.substr(0, colon) : "any")}};
+          {"description", has_type ? text.substr(colon + 2) : text},
+          {"schema", get_result_schema(has_type ? text.substr(0, colon) : "any")}};
 }
 
-json method_of(const Method& method) {
+json method_to_json(const Method& method) {
   json params = json::array();
   for (const bool required : {true, false}) {  // the specification wants optional parameters last
-    for (const Param& each : method.params) {
-      if (each.required != required) continue;
-      params.push_back({{"name", each.name},
-                        {"description", each.help},
-                        {"required", each.required},
-                        {"schema", schema_of(each.type)}});
+    for (const Param& param : method.params) {
+      if (param.required != required) continue;
+      params.push_back({{"name", param.name},
+                        {"description", param.help},
+                        {"required", param.required},
+                        {"schema", get_type_schema(param.type)}});
     }
   }
   return {{"name", method.name},
           {"summary", method.help},
           {"paramStructure", "by-name"},
           {"params", std::move(params)},
-          {"result", result_of(method.result)},
+          {"result", result_to_json(method.result)},
           {"errors", json::array({{{"$ref", "#/components/errors/invalid"}},
                                   {{"$ref", "#/components/errors/not_found"}},
                                   {{"$ref", "#/components/errors/conflict"}},
@@ -46,33 +46,33 @@ json method_of(const Method& method) {
                                   {{"$ref", "#/components/errors/unsupported"}}})}};
 }
 
-json errors() {
-  json all = json::object();
+json errors_to_json() {
+  json errors = json::object();
   for (const Code code : {Code::invalid, Code::not_found, Code::conflict, Code::denied, Code::unavailable,
                           Code::too_large, Code::unsupported}) {
     const std::string name(to_string(code));
-    all[name] = {{"code", rpc_code(code)}, {"message", name}, {"data", {{"word", name}}}};
+    errors[name] = {{"code", rpc_code(code)}, {"message", name}, {"data", {{"word", name}}}};
   }
-  return all;
+  return errors;
 }
 
 }  // namespace
 
 json Rpc::open_rpc() const {
   json methods = json::array();
-  for (const Method& each : methods_) methods.push_back(method_of(each));
+  for (const Method& method : methods_) methods.push_back(method_to_json(method));
   methods.push_back({{"name", "rpc.discover"},
                      {"summary", "this document"},
                      {"paramStructure", "by-name"},
                      {"params", json::array()},
-                     {"result", result_of("object: an OpenRPC document")}});
+                     {"result", result_to_json("object: an OpenRPC document")}});
   return {{"openrpc", "1.2.6"},
           {"info",
            {{"title", "mycojobs"},
             {"version", kVersion},
             {"description", "Jobs and flows over JSON-RPC 2.0. Every error has data {word, field, remedy}."}}},
           {"methods", std::move(methods)},
-          {"components", {{"errors", errors()}, {"schemas", shape_schemas()}}}};
+          {"components", {{"errors", errors_to_json()}, {"schemas", list_result_schemas()}}}};
 }
 
 }  // namespace mycojobs::api

@@ -1,5 +1,5 @@
-// Types of the parameters of methods. One table of types serves for checking parameters before a method runs and for
-// describing them to clients.
+// Types of the parameters of methods. One table of types is used to check parameters before a method runs, and to
+// describe them to clients.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -16,7 +16,7 @@ struct ParamProblem {
 // Returns the first problem: a parameter that is unknown, has a wrong type, or is missing. A null value counts as
 // missing.
 std::optional<ParamProblem> validate_params(const Method&, const nlohmann::json& params);
-nlohmann::json schema_of(std::string_view type);  // JSON schema of a Param::type
-bool is_type(std::string_view type);
+nlohmann::json get_type_schema(std::string_view type);  // JSON schema of a Param::type
+bool is_param_type(std::string_view type);
 
 }  // namespace mycojobs::api

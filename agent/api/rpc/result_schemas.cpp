@@ -77,7 +77,7 @@ constexpr ResultShape kShapes[] = {
      "concurrency_key:text concurrency_limit:integer inputs:texts artifacts:object artifacts_dropped:list "
      "policy:object notify:any "
      "traceparent:text changed_ms:unix_ms"},
-    {"JobState", "where a job is; 0 and empty: not yet",
+    {"JobState", "state of a job; 0 or empty: not yet",
      "key!:text id!:id caller_id!:id context_id!:id status!:text detail!:text error!:text ended!:boolean "
      "attempt!:integer runner_id!:integer queued_ms!:unix_ms started_ms!:unix_ms ended_ms!:unix_ms"},
     {"JobResult", "state and result of a job",
@@ -87,7 +87,8 @@ constexpr ResultShape kShapes[] = {
     {"JobsPage", "a page of jobs; after: of the next one", "jobs!:[Job] after!:text looked_at!:integer"},
     {"JobMoment", "history of a job",
      "at_ms!:unix_ms kind!:text attempt:integer runner_id:id due_ms:unix_ms detail:text"},
-    {"JobReason", "why a job is where it is", "key!:text state!:text cause!:text reason!:text evidence!:any next!:any"},
+    {"JobReason", "reason of the state of a job",
+     "key!:text state!:text cause!:text reason!:text evidence!:any next!:any"},
     {"LogLine", "a line of a log; stream: stdout, stderr, system",
      "ts_ms!:unix_ms seq!:integer stream!:text text!:text"},
     {"LogPage", "lines of a log; ended: no line will follow", "lines!:[LogLine] ended!:boolean after_seq!:integer"},
@@ -99,14 +100,14 @@ constexpr ResultShape kShapes[] = {
      "id!:id name!:text at_ms!:unix_ms retired!:boolean status!:text caller_id:id detail:text"},
     {"FlowsPage", "a page of flows; after: of the next one",
      "flows!:[FlowRow] after!:text looked_at!:integer malformed!:integer"},
-    {"FlowState", "where a flow is", "id!:id status!:text detail!:text revision!:integer"},
+    {"FlowState", "state of a flow", "id!:id status!:text detail!:text revision!:integer"},
     {"FlowResult", "results of a flow's jobs, by <name>.<key>",
      "id!:id status!:text detail!:text error!:text ended!:boolean result!:object"},
     {"FlowNode", "a node of a flow and its state",
      "id!:id name!:text depends!:ids prerequisites!:texts supervisor_url!:text node_status!:text kind!:text "
      "detail!:text error!:text attempt!:integer started_ms!:unix_ms ended_ms!:unix_ms runner_id!:integer job!:text "
      "since_ms!:unix_ms until_ms!:unix_ms on_call!:boolean gates!:texts approvers!:ids asks!:text child!:integer"},
-    {"FlowCheck", "whether a definition can run, its errors and its probable mistakes",
+    {"FlowCheck", "result of the check of a definition: whether it can run, errors and probable mistakes",
      "ok!:boolean problems!:[FlowProblem] warnings!:[FlowProblem] nodes!:integer"},
     {"FlowProblem", "an error or probable mistake of a definition; line, column: 0 is unknown",
      "path!:text message!:text line!:integer column!:integer"},
@@ -114,13 +115,13 @@ constexpr ResultShape kShapes[] = {
     {"FlowDag", "nodes and edges of a flow",
      "id!:id caller_id!:id context_id!:id name!:text status!:text detail!:text revision!:integer nodes!:[FlowNode] "
      "edges!:[FlowEdge] anomalies!:list now_ms!:unix_ms"},
-    {"FlowReason", "why a flow, or a node of it, is where it is",
+    {"FlowReason", "reason of the state of a flow or of its node",
      "node!:text cause!:text reason!:text evidence!:any next!:any"},
     {"FlowMoment", "history of a flow", "at_ms!:unix_ms revision!:integer node!:text what!:text"},
-    {"WorkflowApplied", "a manifest in force; replaced: the one before",
+    {"WorkflowApplied", "the applied manifest; replaced: hash of the previous manifest",
      "manifest!:text hash!:text replaced!:text repeated!:boolean owner!:id"},
-    {"WorkflowSent", "an event on its way", "manifest!:text event!:text id!:text repeated!:boolean targets!:texts"},
-    {"WorkflowRow", "a workflow, and how many instances of it stand how",
+    {"WorkflowSent", "the accepted event", "manifest!:text event!:text id!:text repeated!:boolean targets!:texts"},
+    {"WorkflowRow", "a workflow, and the number of its instances by state",
      "workflow!:text manifest!:text hash!:text owner!:id keyed!:boolean takes!:texts instances!:object "
      "older_code!:integer inbox!:integer height!:integer refused_receipts!:integer"},
     {"WorkflowCell", "an instance",
@@ -132,16 +133,16 @@ constexpr ResultShape kShapes[] = {
      "failure:text message:text refused!:integer"},
     {"WorkflowFact", "a fact of the journal; further fields depend on its kind",
      "height!:integer at_ms!:unix_ms kind!:text cells!:texts"},
-    {"WorkflowFacts", "facts of the journal, and how high it is", "world!:text height!:integer facts!:[WorkflowFact]"},
+    {"WorkflowFacts", "facts of the journal, and its height", "world!:text height!:integer facts!:[WorkflowFact]"},
     {"WorkflowFrame", "an output line of an effect's job; dropped: number of lines lost from here on",
      "effect!:text intent!:text job:text flow:text sequence!:integer ts_ms!:unix_ms stream!:text text!:text "
      "dropped:integer"},
     {"WorkflowLog",
      "frames by effect; after: for the next page; more: there is a next page; ended: no line will follow",
      "frames!:[WorkflowFrame] after!:text more!:boolean ended!:boolean"},
-    {"WorkflowReason", "why an instance is where it is", "cause!:text reason!:text evidence!:any next!:any"},
-    {"WorkflowAnswer", "an answer on its way", "intent!:text approved!:boolean"},
-    {"WorkflowCancel", "an instance is to end", "cancelling!:boolean"},
+    {"WorkflowReason", "reason of the state of an instance", "cause!:text reason!:text evidence!:any next!:any"},
+    {"WorkflowAnswer", "the accepted answer", "intent!:text approved!:boolean"},
+    {"WorkflowCancel", "the accepted cancellation", "cancelling!:boolean"},
     {"Queue", "a queue",
      "queue!:text length!:integer prioritised!:integer paused!:boolean facts!:integer wrong_type:text"},
     {"DeadLetter", "an entry that cannot run; queue: its former queue, empty if unknown",
@@ -155,26 +156,26 @@ constexpr ResultShape kShapes[] = {
 };
 
 const ResultShape* find_shape(std::string_view name) {
-  const auto* found =
-      std::find_if(std::begin(kShapes), std::end(kShapes), [&](const ResultShape& each) { return each.name == name; });
-  return found == std::end(kShapes) ? nullptr : found;
+  const auto* it = std::find_if(std::begin(kShapes), std::end(kShapes),
+                                [&](const ResultShape& shape) { return shape.name == name; });
+  return it == std::end(kShapes) ? nullptr : it;
 }
 
-std::string_view inner(std::string_view type) {
+std::string_view element_type(std::string_view type) {
   return type.starts_with('[') && type.ends_with(']') ? type.substr(1, type.size() - 2) : type;
 }
 
-json schema_of_shape(const ResultShape& shape) {
+json shape_to_schema(const ResultShape& shape) {
   json properties = json::object(), required = json::array();
-  for (std::string_view rest = shape.members; !rest.empty();) {
-    const auto end = std::min(rest.find(' '), rest.size());
-    const std::string_view member = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
+  for (std::string_view members = shape.members; !members.empty();) {
+    const auto end = std::min(members.find(' '), members.size());
+    const std::string_view member = members.substr(0, end);
+    members.remove_prefix(std::min(end + 1, members.size()));
     const auto colon = member.find(':');
-    const bool always = member[colon - 1] == '!';
-    const std::string name(member.substr(0, always ? colon - 1 : colon));
-    properties[name] = result_schema(member.substr(colon + 1));
-    if (always) required.push_back(name);
+    const bool is_required = member[colon - 1] == '!';
+    const std::string name(member.substr(0, is_required ? colon - 1 : colon));
+    properties[name] = get_result_schema(member.substr(colon + 1));
+    if (is_required) required.push_back(name);
   }
   return {{"type", "object"},
           {"description", shape.help},
@@ -184,18 +185,20 @@ json schema_of_shape(const ResultShape& shape) {
 
 }  // namespace
 
-bool is_result_type(std::string_view type) { return find_shape(inner(type)) != nullptr || is_type(inner(type)); }
-
-json result_schema(std::string_view type) {
-  if (inner(type) != type) return {{"type", "array"}, {"items", result_schema(inner(type))}};
-  if (find_shape(type) != nullptr) return {{"$ref", "#/components/schemas/" + std::string(type)}};
-  return schema_of(type);
+bool is_result_type(std::string_view type) {
+  return find_shape(element_type(type)) != nullptr || is_param_type(element_type(type));
 }
 
-json shape_schemas() {
-  json all = json::object();
-  for (const ResultShape& shape : kShapes) all[std::string(shape.name)] = schema_of_shape(shape);
-  return all;
+json get_result_schema(std::string_view type) {
+  if (element_type(type) != type) return {{"type", "array"}, {"items", get_result_schema(element_type(type))}};
+  if (find_shape(type) != nullptr) return {{"$ref", "#/components/schemas/" + std::string(type)}};
+  return get_type_schema(type);
+}
+
+json list_result_schemas() {
+  json schemas = json::object();
+  for (const ResultShape& shape : kShapes) schemas[std::string(shape.name)] = shape_to_schema(shape);
+  return schemas;
 }
 
 }  // namespace mycojobs::api

@@ -1,5 +1,5 @@
 // The JSON objects that methods return, as schemas of the OpenRPC document. The type of a result is a name of the table
-// in result_schemas.cpp, or a type of params.h; in brackets: a list of this type.
+// in result_schemas.cpp or a type of params.h. Brackets denote a list: "[JobState]".
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -7,8 +7,8 @@
 
 namespace mycojobs::api {
 
-nlohmann::json result_schema(std::string_view type);  // type: "Flow", "[JobState]", "text"
-nlohmann::json shape_schemas();                       // the part components.schemas of the document
+nlohmann::json get_result_schema(std::string_view type);  // type: "Flow", "[JobState]", "text"
+nlohmann::json list_result_schemas();                     // the part components.schemas of the document
 bool is_result_type(std::string_view type);
 
 }  // namespace mycojobs::api

@@ -21,19 +21,19 @@
 namespace mycojobs {
 namespace {
 
-struct Group {
+struct CommandGroup {
   std::string_view title, nouns;
 };
-constexpr Group kGroups[] = {
+constexpr CommandGroup kGroups[] = {
     {"To begin", "run dev doctor"},
     {"Jobs and flows", "job flow workflow message queue"},
     {"Scripts, and what they may do", "executor plugin program policy sandbox secret"},
     {"To serve and look after", "agent coordinator health runner actor context key receipt rpc verify"},
     {"This program", "config completion version"},
 };
-constexpr std::string_view kOthers = "Others", kVerbs = "Commands";
+constexpr std::string_view kOtherCommands = "Others", kVerbGroup = "Commands";
 
-bool names(std::string_view nouns, std::string_view noun) {
+bool contains_word(std::string_view nouns, std::string_view noun) {
   return (" " + std::string(nouns) + " ").find(" " + std::string(noun) + " ") != std::string::npos;
 }
 
@@ -63,19 +63,19 @@ class WrappedHelp final : public CLI::Formatter {
     return row(command->get_name(), command->get_description(), kCommands);
   }
   std::string make_subcommands(const CLI::App* app, CLI::AppFormatMode) const override {
-    std::vector<Group> groups(std::begin(kGroups), std::end(kGroups));
-    groups.push_back({kOthers, ""});
-    groups.push_back({kVerbs, ""});
+    std::vector<CommandGroup> groups(std::begin(kGroups), std::end(kGroups));
+    groups.push_back({kOtherCommands, ""});
+    groups.push_back({kVerbGroup, ""});
     std::string out;
-    for (const Group& group : groups) {
+    for (const CommandGroup& group : groups) {
       std::vector<const CLI::App*> rows =
-          app->get_subcommands([&group](const CLI::App* each) { return each->get_group() == group.title; });
-      // Keeps the order of the table.
+          app->get_subcommands([&group](const CLI::App* subcommand) { return subcommand->get_group() == group.title; });
+      // The commands have the order of the table.
       std::stable_sort(rows.begin(), rows.end(), [&group](const CLI::App* a, const CLI::App* b) {
         return group.nouns.find(a->get_name()) < group.nouns.find(b->get_name());
       });
       if (!rows.empty()) out += "\n" + std::string(group.title) + ":\n";
-      for (const CLI::App* each : rows) out += make_subcommand(each);
+      for (const CLI::App* subcommand : rows) out += make_subcommand(subcommand);
     }
     return out;
   }
@@ -99,37 +99,38 @@ class WrappedHelp final : public CLI::Formatter {
   std::size_t width_, indent_;
 };
 
-void shape(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& help) {
-  app.formatter(help);
-  for (CLI::App* each : app.get_subcommands({})) shape(*each, help);
+void set_formatter(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter) {
+  app.formatter(formatter);
+  for (CLI::App* subcommand : app.get_subcommands({})) set_formatter(*subcommand, formatter);
 }
 
 // Output to a pager or a file fits the usual width of terminals.
 std::size_t help_columns() {
   for (std::FILE* stream : {stdout, stderr}) {
-    if (const Terminal terminal = terminal_of(stream); terminal.lines > 0) return terminal.columns;
+    if (const Terminal terminal = get_terminal(stream); terminal.lines > 0) return terminal.columns;
   }
-  constexpr std::size_t kUsual = 80;
-  return kUsual;
+  constexpr std::size_t kDefaultColumns = 80;
+  return kDefaultColumns;
 }
 
 std::string_view first_word(std::string_view text) { return text.substr(0, text.find(' ')); }
 
 // Wraps the help of all commands to this width and groups the commands.
-void shape_help(CLI::App& root, std::size_t columns) {
-  shape(root, std::make_shared<WrappedHelp>(columns));
-  for (CLI::App* each : root.get_subcommands({})) {
-    const std::string_view group = command_group(each->get_name());
-    each->group(is_hidden(each->get_name()) ? "" : std::string(group.empty() ? kOthers : group));
-    for (CLI::App* verb : each->get_subcommands({})) verb->group(std::string(kVerbs));
+void format_help(CLI::App& root, std::size_t columns) {
+  set_formatter(root, std::make_shared<WrappedHelp>(columns));
+  for (CLI::App* subcommand : root.get_subcommands({})) {
+    const std::string_view group = get_command_group(subcommand->get_name());
+    subcommand->group(is_hidden_command(subcommand->get_name()) ? ""
+                                                                : std::string(group.empty() ? kOtherCommands : group));
+    for (CLI::App* verb : subcommand->get_subcommands({})) verb->group(std::string(kVerbGroup));
   }
 }
 
 }  // namespace
 
-std::string_view command_group(std::string_view noun) {
-  for (const Group& group : kGroups) {
-    if (names(group.nouns, noun)) return group.title;
+std::string_view get_command_group(std::string_view noun) {
+  for (const CommandGroup& group : kGroups) {
+    if (contains_word(group.nouns, noun)) return group.title;
   }
   return {};
 }
@@ -137,7 +138,7 @@ std::string_view command_group(std::string_view noun) {
 namespace {
 
 // Returns "did you mean `job explain` or `flow explain`?" for a verb without a noun.
-std::string nouns_of(std::string_view verb) {
+std::string suggest_nouns(std::string_view verb) {
   std::string text;
   for (const Command& row : commands()) {
     const std::size_t space = row.name.find(' ');
@@ -147,149 +148,151 @@ std::string nouns_of(std::string_view verb) {
   return text.empty() ? text : text + '?';
 }
 
-// Verbs of other programs and the corresponding verb of this program.
-constexpr std::pair<std::string_view, std::string_view> kElsewhere[] = {
+// Verbs of other programs, with the corresponding verbs of this program.
+constexpr std::pair<std::string_view, std::string_view> kForeignVerbs[] = {
     {"get", "show"},   {"info", "show"},   {"describe", "show"}, {"status", "show"},
     {"ls", "list"},    {"rm", "delete"},   {"remove", "delete"}, {"new", "create"},
     {"add", "create"}, {"kill", "cancel"}, {"stop", "cancel"},   {"why", "explain"}};
 
-std::string verb_meant(std::string_view word, const std::set<std::string_view>& known) {
-  for (const auto& [theirs, ours] : kElsewhere) {
-    if (theirs == word && known.contains(ours)) return fmt::format("; did you mean \"{}\"?", ours);
+std::string suggest_verb(std::string_view word, const std::set<std::string_view>& known_words) {
+  for (const auto& [foreign_verb, verb] : kForeignVerbs) {
+    if (foreign_verb == word && known_words.contains(verb)) return fmt::format("; did you mean \"{}\"?", verb);
   }
   return "";
 }
 
 }  // namespace
 
-std::string unknown_command(int argc, const char* const* argv) {
-  std::string before;  // "job "
+std::string find_unknown_command(int argc, const char* const* argv) {
+  std::string path;  // "job "
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word.starts_with('-')) return "";  // flags are checked by the parser
-    if (before.empty() && is_hidden(word)) return "";
-    std::set<std::string_view> known;
+    if (path.empty() && is_hidden_command(word)) return "";
+    std::set<std::string_view> known_words;
     for (const Command& row : commands()) {
-      if (row.name.starts_with(before)) known.insert(first_word(row.name.substr(before.size())));
+      if (row.name.starts_with(path)) known_words.insert(first_word(row.name.substr(path.size())));
     }
-    if (!known.contains(word)) {
-      const std::vector<std::string_view> candidates(known.begin(), known.end());
-      std::string meant = did_you_mean(word, candidates);
-      if (meant.empty()) meant = before.empty() ? nouns_of(word) : verb_meant(word, known);
-      return fmt::format("there is no command {}{}", excerpt(before + std::string(word), 80),
-                         meant.empty() ? fmt::format("; `mycojobs {}--help` lists them", before) : meant);
+    if (!known_words.contains(word)) {
+      const std::vector<std::string_view> candidates(known_words.begin(), known_words.end());
+      std::string suggestion = did_you_mean(word, candidates);
+      if (suggestion.empty()) suggestion = path.empty() ? suggest_nouns(word) : suggest_verb(word, known_words);
+      return fmt::format("there is no command {}{}", excerpt(path + std::string(word), 80),
+                         suggestion.empty() ? fmt::format("; `mycojobs {}--help` lists them", path) : suggestion);
     }
-    before += word;
-    const bool whole =
-        std::any_of(commands().begin(), commands().end(), [&](const Command& row) { return row.name == before; });
-    if (whole) return "";
-    before += ' ';
+    path += word;
+    const bool is_complete =
+        std::any_of(commands().begin(), commands().end(), [&](const Command& row) { return row.name == path; });
+    if (is_complete) return "";
+    path += ' ';
   }
   return "";
 }
 
 namespace {
 
-// Returns an error message for the first unknown flag ("--tpye") of this command, with a suggestion; empty: none.
-std::string unknown_flag(const CLI::App& command, std::string_view name, int argc, const char* const* argv) {
+// Returns an error message for the first unknown flag ("--tpye") of this command, with a suggestion, or an empty text.
+std::string find_unknown_flag(const CLI::App& command, std::string_view name, int argc, const char* const* argv) {
   std::vector<std::string> flags;
   for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& each : option->get_lnames()) flags.push_back("--" + each);
+    for (const std::string& long_name : option->get_lnames()) flags.push_back("--" + long_name);
   }
-  const std::vector<std::string_view> known(flags.begin(), flags.end());
+  const std::vector<std::string_view> known_flags(flags.begin(), flags.end());
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--") return "";
     const std::string_view flag = word.substr(0, word.find('='));
-    const bool may_be = flag.starts_with("--") && flag.size() > 2;
-    if (may_be && std::find(known.begin(), known.end(), flag) == known.end()) {
-      const std::string meant = did_you_mean(flag, known);
+    const bool is_flag = flag.starts_with("--") && flag.size() > 2;
+    if (is_flag && std::find(known_flags.begin(), known_flags.end(), flag) == known_flags.end()) {
+      const std::string suggestion = did_you_mean(flag, known_flags);
       return fmt::format("`mycojobs {}` takes no {}{}", name, excerpt(flag, 80),
-                         meant.empty() ? "; its --help lists those there are" : meant);
+                         suggestion.empty() ? "; its --help lists those there are" : suggestion);
     }
   }
   return "";
 }
 
-// Values that CLI11 sets for one command; must exist until the end of the parse.
-struct ParsedValues {
+// The parser of one command, with the values that CLI11 sets. It must exist until the end of the parse.
+struct CommandParser {
   const Command* row = nullptr;
   CLI::App* app = nullptr;
   std::deque<std::pair<std::string, CLI::Option*>> arguments;
-  std::vector<std::string> rest;  // values of the last argument, if it is FILE...
+  std::vector<std::string> list_argument;  // values of the last argument, if it is FILE...
   std::deque<std::pair<std::string_view, std::vector<std::string>>> values;
   std::deque<std::pair<std::string_view, bool>> switches;
   FlagValues options;
   bool json = false;
 };
 
-void build(ParsedValues& slot) {
-  const Command& row = *slot.row;
-  CLI::App& app = *slot.app;
-  for (std::string_view left = row.arguments; !left.empty();) {
-    std::string_view name = left.substr(0, left.find(' '));
-    left.remove_prefix(std::min(name.size() + 1, left.size()));
-    const bool optional = name.front() == '[';
-    if (optional) name = name.substr(1, name.size() - 2);
+void add_arguments_and_flags(CommandParser& parser) {
+  const Command& row = *parser.row;
+  CLI::App& app = *parser.app;
+  for (std::string_view remaining_text = row.arguments; !remaining_text.empty();) {
+    std::string_view name = remaining_text.substr(0, remaining_text.find(' '));
+    remaining_text.remove_prefix(std::min(name.size() + 1, remaining_text.size()));
+    const bool is_optional = name.front() == '[';
+    if (is_optional) name = name.substr(1, name.size() - 2);
     if (name.ends_with("...")) {
-      app.add_option(std::string(name.substr(0, name.size() - 3)), slot.rest)->required(!optional);
+      app.add_option(std::string(name.substr(0, name.size() - 3)), parser.list_argument)->required(!is_optional);
       continue;
     }
-    auto& [text, option] = slot.arguments.emplace_back();
-    option = app.add_option(std::string(name), text)->required(!optional);
+    auto& [text, option] = parser.arguments.emplace_back();
+    option = app.add_option(std::string(name), text)->required(!is_optional);
   }
   for (const FlagRow& flag : row.flags) {
     const std::string name = "--" + std::string(flag.name);
     if (flag.value.empty()) {
-      app.add_flag(name, slot.switches.emplace_back(flag.name, false).second, std::string(flag.help));
+      app.add_flag(name, parser.switches.emplace_back(flag.name, false).second, std::string(flag.help));
     } else {
       const std::string choices = flag.choices.empty() ? "" : "; one of " + std::string(flag.choices);
-      auto* option = app.add_option(name, slot.values.emplace_back(flag.name, std::vector<std::string>()).second,
+      auto* option = app.add_option(name, parser.values.emplace_back(flag.name, std::vector<std::string>()).second,
                                     std::string(flag.help) + choices);
       option->type_name(std::string(flag.value))->expected(1)->allow_extra_args(false);
-      option->multi_option_policy(flag.repeats ? CLI::MultiOptionPolicy::TakeAll : CLI::MultiOptionPolicy::TakeLast);
+      option->multi_option_policy(flag.is_repeatable ? CLI::MultiOptionPolicy::TakeAll
+                                                     : CLI::MultiOptionPolicy::TakeLast);
     }
   }
-  app.add_flag("--json", slot.json, "Answer in JSON on stdout");
+  app.add_flag("--json", parser.json, "Answer in JSON on stdout");
   app.option_defaults()->group("Settings, also in environment and configuration file");
-  add_options(app, row.name.substr(0, row.name.find(' ')), slot.options);
+  add_options(app, row.name.substr(0, row.name.find(' ')), parser.options);
 }
 
-void describe_also(CLI::App& group, const std::string& word) {
+void add_to_description(CLI::App& group, const std::string& word) {
   group.description(group.get_description() + (group.get_description().empty() ? "" : ", ") + word);
 }
 
-// "job list" is the subcommand list of the subcommand job.
-CLI::App* find_or_add(CLI::App& root, const Command& row) {
+// Adds the parser of a command below the parsers of its nouns: "job list" is the subcommand list of the subcommand job.
+CLI::App* add_command(CLI::App& root, const Command& row) {
   CLI::App* group = &root;
-  std::string_view left = row.name;
-  for (auto blank = left.find(' '); blank != std::string_view::npos; blank = left.find(' ')) {
-    const std::string noun(left.substr(0, blank));
-    left.remove_prefix(blank + 1);
+  std::string_view remaining_name = row.name;
+  for (auto word_end = remaining_name.find(' '); word_end != std::string_view::npos;
+       word_end = remaining_name.find(' ')) {
+    const std::string noun(remaining_name.substr(0, word_end));
+    remaining_name.remove_prefix(word_end + 1);
     const auto groups = group->get_subcommands([&](const CLI::App* app) { return app->get_name() == noun; });
-    CLI::App* next = groups.empty() ? group->add_subcommand(noun) : groups.front();
-    if (groups.empty() && group != &root) describe_also(*group, noun);
-    group = next;
+    CLI::App* subcommand = groups.empty() ? group->add_subcommand(noun) : groups.front();
+    if (groups.empty() && group != &root) add_to_description(*group, noun);
+    group = subcommand;
     group->require_subcommand(1);
   }
-  const std::string verb(left);
-  if (group != &root) describe_also(*group, verb);
+  const std::string verb(remaining_name);
+  if (group != &root) add_to_description(*group, verb);
   return group->add_subcommand(verb, std::string(row.help));
 }
 
-CommandLine refused(const std::string& problem, int exit = EX_USAGE) {
+CommandLine make_error_line(const std::string& problem, int exit_code = EX_USAGE) {
   CommandLine line;
-  line.exit_code = print_error({Code::invalid, problem}, exit);
+  line.exit_code = print_error({Code::invalid, problem}, exit_code);
   return line;
 }
 
-// Returns an error message for a flag value that is not one of the choices; empty: none.
-std::string unknown_choice(const CommandLine& line) {
+// Returns an error message for a flag value that is not one of the choices, or an empty text.
+std::string find_unknown_choice(const CommandLine& line) {
   for (const FlagRow& flag : line.command->flags) {
-    const auto given = line.flags.find(std::string(flag.name));
-    if (flag.choices.empty() || given == line.flags.end()) continue;
-    for (const std::string& word : given->second) {
-      if (!names(flag.choices, word))
+    const auto values = line.flags.find(std::string(flag.name));
+    if (flag.choices.empty() || values == line.flags.end()) continue;
+    for (const std::string& word : values->second) {
+      if (!contains_word(flag.choices, word))
         return fmt::format("--{}: {} is not one of: {}", flag.name, excerpt(word, 80), flag.choices);
     }
   }
@@ -297,49 +300,68 @@ std::string unknown_choice(const CommandLine& line) {
 }
 
 // Moves settings that precede the command ("--context 7 job list") to its end.
-std::vector<std::string> settings_last(int argc, const char* const* argv) {
+std::vector<std::string> move_settings_to_end(int argc, const char* const* argv) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto is_noun = [](const std::string& word) {
-    return is_hidden(word) || std::any_of(commands().begin(), commands().end(),
-                                          [&](const Command& row) { return first_word(row.name) == word; });
+    return is_hidden_command(word) || std::any_of(commands().begin(), commands().end(),
+                                                  [&](const Command& row) { return first_word(row.name) == word; });
   };
   const auto noun = std::find_if(words.begin(), words.end(), is_noun);
   if (noun == words.end() || noun == words.begin() || !words.front().starts_with('-')) return words;
   std::rotate(words.begin(), noun, words.end());
-  const auto before = words.end() - (noun - words.begin());
-  const auto rest = std::find(words.begin(), before, "--");  // the words after -- are arguments of the script
-  std::rotate(rest, before, words.end());
+  const auto settings_begin = words.end() - (noun - words.begin());
+  const auto separator =
+      std::find(words.begin(), settings_begin, "--");  // the words after -- are arguments of the script
+  std::rotate(separator, settings_begin, words.end());
   return words;
 }
 
-std::string no_command(const std::vector<std::string>& words) {
+std::string make_missing_command_error(const std::vector<std::string>& words) {
   if (words.front().starts_with('-')) return "name a command behind the settings: `mycojobs --help` lists them";
   std::string group = words.front();  // "flow", "flow schedule"
   for (std::size_t i = 1; i < words.size(); ++i) {
-    const std::string below = group + ' ' + words[i] + ' ';
+    const std::string prefix = group + ' ' + words[i] + ' ';
     if (std::none_of(commands().begin(), commands().end(),
-                     [&](const Command& row) { return row.name.starts_with(below); }))
+                     [&](const Command& row) { return row.name.starts_with(prefix); }))
       break;
     group += ' ' + words[i];
   }
   return fmt::format("name a command of {0}: `mycojobs {0} --help` lists them", group);
 }
 
-// Returns an error message for a surplus argument; empty: none.
-std::string word_too_many(const CLI::App& command, const Command& row) {
-  const auto more = command.remaining(true);
-  if (more.empty()) return "";
+// Returns an error message for a surplus argument, or an empty text.
+std::string find_surplus_argument(const CLI::App& command, const Command& row) {
+  const auto surplus = command.remaining(true);
+  if (surplus.empty()) return "";
   return fmt::format("{} is one word too many: `mycojobs {}` takes {}; its --help says what each is",
-                     excerpt(more.front(), 80), row.name, row.arguments.empty() ? "flags alone" : row.arguments);
+                     excerpt(surplus.front(), 80), row.name, row.arguments.empty() ? "flags alone" : row.arguments);
 }
 
-// Returns an error message for words that the command does not accept; empty: use the parser's message.
-std::string untaken(const std::deque<ParsedValues>& slots, int argc, const char* const* argv) {
-  const auto slot =
-      std::find_if(slots.begin(), slots.end(), [](const ParsedValues& each) { return each.app->parsed(); });
-  if (slot == slots.end()) return "";
-  const std::string flag = unknown_flag(*slot->app, slot->row->name, argc, argv);
-  return flag.empty() ? word_too_many(*slot->app, *slot->row) : flag;
+// Returns an error message for words that the command does not accept, or an empty text if the message of CLI11 is
+// sufficient.
+std::string find_rejected_word(const std::deque<CommandParser>& parsers, int argc, const char* const* argv) {
+  const auto selected =
+      std::find_if(parsers.begin(), parsers.end(), [](const CommandParser& parser) { return parser.app->parsed(); });
+  if (selected == parsers.end()) return "";
+  const std::string flag = find_unknown_flag(*selected->app, selected->row->name, argc, argv);
+  return flag.empty() ? find_surplus_argument(*selected->app, *selected->row) : flag;
+}
+
+// Moves the values of a parsed command into the line.
+void store_values(CommandParser& parser, CommandLine& line) {
+  line.command = parser.row;
+  line.json = parser.json;
+  for (const auto& [text, option] : parser.arguments) {
+    if (option->count() > 0) line.arguments.push_back(text);
+  }
+  line.arguments.insert(line.arguments.end(), parser.list_argument.begin(), parser.list_argument.end());
+  for (auto& [name, values] : parser.values) {
+    if (!values.empty()) line.flags[std::string(name)] = values;
+  }
+  for (auto& [name, is_set] : parser.switches) {
+    if (is_set) line.flags[std::string(name)] = {"true"};
+  }
+  line.options = std::move(parser.options);
 }
 
 }  // namespace
@@ -347,60 +369,50 @@ std::string untaken(const std::deque<ParsedValues>& slots, int argc, const char*
 CommandLine parse_command_line(int argc, const char* const* argv) {
   CLI::App root("mycojobs: runs scripts as jobs on many hosts with nothing but Redis between them", "mycojobs");
   root.require_subcommand(1);
-  const std::vector<std::string> words = settings_last(argc, argv);
-  std::deque<ParsedValues> slots;
+  const std::vector<std::string> words = move_settings_to_end(argc, argv);
+  std::deque<CommandParser> parsers;
   for (const auto* table : {&commands(), &hidden_commands()}) {
     for (const Command& row : *table) {
-      ParsedValues& slot = slots.emplace_back();
-      slot.row = &row;
-      slot.app = find_or_add(root, row);
-      // Only the selected command is built: building all takes twice as long as the rest of the start.
-      if (!words.empty() && first_word(row.name) == words.front()) build(slot);
+      CommandParser& parser = parsers.emplace_back();
+      parser.row = &row;
+      parser.app = add_command(root, row);
+      // Arguments and flags are added to the selected command only. For all commands this would double the start time.
+      if (!words.empty() && first_word(row.name) == words.front()) add_arguments_and_flags(parser);
     }
   }
-  shape_help(root, help_columns());
+  format_help(root, help_columns());
   CommandLine line;
-  std::vector<const char*> typed{"mycojobs"};
-  for (const std::string& word : words) typed.push_back(word.c_str());
-  if (argc == 2 && (words.front() == "--version" || words.front() == "-V")) typed.back() = "version";
-  argc = static_cast<int>(typed.size());
-  argv = typed.data();
-  if (words.empty()) return refused("name a command: `mycojobs --help` lists them; `mycojobs run FILE` runs a script");
-  if (const std::string problem = unknown_command(argc, argv); !problem.empty()) return refused(problem);
+  std::vector<const char*> arguments{"mycojobs"};
+  for (const std::string& word : words) arguments.push_back(word.c_str());
+  if (argc == 2 && (words.front() == "--version" || words.front() == "-V")) arguments.back() = "version";
+  argc = static_cast<int>(arguments.size());
+  argv = arguments.data();
+  if (words.empty())
+    return make_error_line("name a command: `mycojobs --help` lists them; `mycojobs run FILE` runs a script");
+  if (const std::string problem = find_unknown_command(argc, argv); !problem.empty()) return make_error_line(problem);
   try {
     root.parse(argc, argv);
   } catch (const CLI::ExtrasError& error) {
-    const std::string wrong = untaken(slots, argc, argv);
-    return refused(wrong.empty() ? error.what() : wrong);
+    const std::string message = find_rejected_word(parsers, argc, argv);
+    return make_error_line(message.empty() ? error.what() : message);
   } catch (const CLI::RequiredError& error) {
-    const bool any =
-        std::any_of(slots.begin(), slots.end(), [](const ParsedValues& each) { return each.app->parsed(); });
-    return refused(any ? error.what() : no_command(words));
+    const bool has_command =
+        std::any_of(parsers.begin(), parsers.end(), [](const CommandParser& parser) { return parser.app->parsed(); });
+    return make_error_line(has_command ? error.what() : make_missing_command_error(words));
   } catch (const CLI::ParseError& error) {
-    const bool wrong = error.get_exit_code() != 0;
-    if (wrong && prints_errors_as_json()) {
+    const bool is_error = error.get_exit_code() != 0;
+    if (is_error && errors_are_json()) {
       line.exit_code = print_error({Code::invalid, error.what()}, EX_USAGE);
     } else {
       line.exit_code = root.exit(error) == 0 ? EX_OK : EX_USAGE;
     }
     return line;
   }
-  for (ParsedValues& slot : slots) {
-    if (!slot.app->parsed()) continue;
-    line.command = slot.row;
-    line.json = slot.json;
-    for (const auto& [text, option] : slot.arguments) {
-      if (option->count() > 0) line.arguments.push_back(text);
-    }
-    line.arguments.insert(line.arguments.end(), slot.rest.begin(), slot.rest.end());
-    for (auto& [name, values] : slot.values) {
-      if (!values.empty()) line.flags[std::string(name)] = values;
-    }
-    for (auto& [name, set] : slot.switches) {
-      if (set) line.flags[std::string(name)] = {"true"};
-    }
-    line.options = std::move(slot.options);
-    if (const std::string problem = unknown_choice(line); !problem.empty()) return refused(problem, EX_DATAERR);
+  for (CommandParser& parser : parsers) {
+    if (!parser.app->parsed()) continue;
+    store_values(parser, line);
+    if (const std::string problem = find_unknown_choice(line); !problem.empty())
+      return make_error_line(problem, EX_DATAERR);
   }
   return line;
 }

@@ -12,11 +12,12 @@
 
 namespace mycojobs {
 
-// Returns the group in which `mycojobs --help` lists a noun ("job"); empty: no group.
-std::string_view command_group(std::string_view noun);
+// Returns the group in which `mycojobs --help` lists a noun ("job"), or an empty text.
+std::string_view get_command_group(std::string_view noun);
 
-// Returns an error message for the first unknown command word ("rum"), with a suggestion; empty: all words are known.
-std::string unknown_command(int argc, const char* const* argv);
+// Returns an error message for the first unknown command word ("rum"), with a suggestion, or an empty text if all words
+// are known.
+std::string find_unknown_command(int argc, const char* const* argv);
 
 // A parsed command line.
 struct CommandLine {
@@ -28,6 +29,7 @@ struct CommandLine {
   FlagValues options;
 };
 
+// Parses the line. Prints --help and the errors itself; see CommandLine::command.
 CommandLine parse_command_line(int argc, const char* const* argv);
 
 }  // namespace mycojobs

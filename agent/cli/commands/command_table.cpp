@@ -1,5 +1,6 @@
 #include "cli/commands/command_table.h"
 
+#include "cli/commands/commands.h"
 #include "cli/job_submission.h"
 #include "inspect/flow_view.h"
 
@@ -8,7 +9,7 @@ namespace {
 
 constexpr std::string_view kJobStatus = "dispatched waiting_for_prerequisites started error finished";
 
-const FlagRow kType = {"type", "NAME", "script type or profile whose defaults apply (default python)"};
+const FlagRow kTypeFlag = {"type", "NAME", "script type or profile whose defaults apply (default python)"};
 
 std::vector<FlagRow> role_flags() {
   return {{"admin", "WHO", "an actor with all rights in the context: its id, or the name of its key", true},
@@ -24,17 +25,17 @@ std::vector<FlagRow> submit_flags() {
   return flags;
 }
 
-// The status words of flows (flow_words(), docs/flows.md), followed by those of flow records.
+// Returns the display states of flows (flow_display_states(), docs/flows.md), followed by the statuses of flow records.
 std::string_view flow_states() {
-  static const std::string all = [] {
-    std::string words;
-    for (const FlowStateText& row : flow_words()) words += std::string(row.word) + ' ';
-    return words + "dispatched error finished";
+  static const std::string states = [] {
+    std::string names;
+    for (const FlowDisplayState& row : flow_display_states()) names += std::string(row.state) + ' ';
+    return names + "dispatched error finished";
   }();
-  return all;
+  return states;
 }
 
-std::vector<FlagRow> flow_flags(bool starts) {
+std::vector<FlagRow> flow_flags(bool is_start) {
   std::vector<FlagRow> flags = {
       {"env", "NAME=VALUE", "an environment variable of all jobs of the flow", true},
       {"input", "NAME=VALUE", "an input that the definition declares; @FILE: a map of inputs", true},
@@ -42,29 +43,29 @@ std::vector<FlagRow> flow_flags(bool starts) {
       {"notify", "TARGET", "receiver of the notification of its end, instead of those in the file", true},
       {"traceparent", "TEXT", "the trace that it belongs to (docs/tracing.md)"},
       {"caller", "ID", "the actor that creates it (default 1)"}};
-  if (!starts) return flags;
+  if (!is_start) return flags;
   flags.push_back({"follow", "", "show its progress and exit with its status (the default on a terminal)"});
   flags.push_back({"detach", "", "print its key and exit while it runs"});
   return flags;
 }
 
-std::vector<FlagRow> control_flags(std::vector<FlagRow> more = {}) {
+std::vector<FlagRow> control_flags(std::vector<FlagRow> additional_flags = {}) {
   std::vector<FlagRow> flags = {
       {"actor", "ID", "act as this actor, with its rights (default: as the operator)"},
       {"comment", "TEXT", "the reason, stored in the journal"},
       {"key", "TEXT", "idempotency key: repeated with the same key, the command changes nothing"}};
-  flags.insert(flags.end(), more.begin(), more.end());
+  flags.insert(flags.end(), additional_flags.begin(), additional_flags.end());
   return flags;
 }
 
-std::vector<FlagRow> answer_flags() {
+std::vector<FlagRow> decision_flags() {
   return {{"actor", "ID", "the actor that decides (default 1)"},
           {"comment", "TEXT", "the reason, stored in the job's log or error"}};
 }
 
-std::vector<FlagRow> actor_flag(std::vector<FlagRow> more = {}) {
+std::vector<FlagRow> actor_flag(std::vector<FlagRow> additional_flags = {}) {
   std::vector<FlagRow> flags = {{"actor", "ID", "act as this actor, with its rights (default: as the operator)"}};
-  flags.insert(flags.end(), more.begin(), more.end());
+  flags.insert(flags.end(), additional_flags.begin(), additional_flags.end());
   return flags;
 }
 
@@ -92,27 +93,28 @@ std::vector<FlagRow> message_flags() {
   return flags;
 }
 
-std::vector<FlagRow> record_flags(std::vector<FlagRow> fields, bool makes) {
-  if (makes) fields.insert(fields.begin(), {"id", "ID", "its id (default: the next free one)"});
+std::vector<FlagRow> record_flags(std::vector<FlagRow> fields, bool creates) {
+  if (creates) fields.insert(fields.begin(), {"id", "ID", "its id (default: the next free one)"});
   return actor_flag(std::move(fields));
 }
 
-std::vector<FlagRow> actor_fields(bool makes) {
+std::vector<FlagRow> actor_fields(bool creates) {
   std::vector<FlagRow> flags = {
       {"key", "KEY", "its public key: hex, or the name or path of a key of `key new`"},
       {"address", "ADDRESS", "its address: a Mycelium key or address, http://, https://, redis:// or unix:", true}};
-  if (!makes) flags.insert(flags.begin() + 1, {"no-key", "", "remove its key: its signatures are no longer accepted"});
-  return record_flags(std::move(flags), makes);
+  if (!creates)
+    flags.insert(flags.begin() + 1, {"no-key", "", "remove its key: its signatures are no longer accepted"});
+  return record_flags(std::move(flags), creates);
 }
 
-std::vector<FlagRow> runner_fields(bool makes) {
+std::vector<FlagRow> runner_fields(bool creates) {
   return record_flags({{"pubkey", "HEX", "its public key, with which receipts are verified"},
                        {"address", "URL", "address of a supervisor on another host, in coordinator.networks"},
                        {"target-context", "CONTEXT", "context of that supervisor (default: the same number)"},
                        {"topic", "TEXT", "its topic (default runner<id>)"},
                        {"queues", "WORD", "whether it also claims jobs from queues", false, "yes no"},
                        {"type", "WORD", "kind of its jobs", false, "v python osis rust"}},
-                      makes);
+                      creates);
 }
 
 std::vector<FlagRow> sandbox_flags() {
@@ -159,9 +161,9 @@ const std::vector<Command> kCommands = {
     {"job delete", "delete a job that has ended, or was never queued, with its log", "JOB", actor_flag(),
      job_delete_command},
     {"job explain", "explain the state of a job and the next step", "JOB", {}, job_explain_command},
-    {"job approve", "approve approval:NAME of a job outside of a flow", "JOB NAME", answer_flags(),
+    {"job approve", "approve approval:NAME of a job outside of a flow", "JOB NAME", decision_flags(),
      job_approve_command},
-    {"job reject", "reject approval:NAME of a job, which then ends as error", "JOB NAME", answer_flags(),
+    {"job reject", "reject approval:NAME of a job, which then ends as error", "JOB NAME", decision_flags(),
      job_reject_command},
     {"flow start", "start a flow of a definition, or a created flow: follow it, or print its key", "FILE",
      flow_flags(true), flow_start_command},
@@ -387,16 +389,20 @@ const std::vector<Command> kCommands = {
      {{"rebuild", "", "instead, restore queues and indexes from the journals, and print each difference"},
       {"dry-run", "", "with --rebuild: only print the differences; exit 1 if there are any"}},
      doctor_command},
-    {"policy show", "show the default policy of a job and the limits of a request", "", {kType}, policy_show_command},
+    {"policy show",
+     "show the default policy of a job and the limits of a request",
+     "",
+     {kTypeFlag},
+     policy_show_command},
     {"policy check",
      "show the policy that a job with this request receives, or all refused fields",
      "FILE",
-     {kType},
+     {kTypeFlag},
      policy_check_command},
     {"policy diff",
      "show the differences of two policies: exit 0 if there are none, otherwise 1",
      "A B",
-     {kType},
+     {kTypeFlag},
      policy_diff_command},
     {"policy learn", "run one script in a sandbox without Redis, and print the policy that it needs", "FILE",
      local_run_flags(), policy_learn_command},

@@ -9,23 +9,23 @@ namespace mycojobs {
 namespace {
 
 // Returns the words that may follow each command prefix: "job" -> "list show logs".
-std::map<std::string, std::set<std::string>> subcommands_of(const Commands& commands) {
+std::map<std::string, std::set<std::string>> collect_subcommands(const CommandRows& commands) {
   std::map<std::string, std::set<std::string>> words;
   for (const auto& row : commands) {
     std::string path;
-    for (std::size_t from = 0; from <= row.name.size();) {
-      const auto blank = std::min(row.name.find(' ', from), row.name.size());
-      const std::string word = row.name.substr(from, blank - from);
+    for (std::size_t word_begin = 0; word_begin <= row.name.size();) {
+      const auto word_end = std::min(row.name.find(' ', word_begin), row.name.size());
+      const std::string word = row.name.substr(word_begin, word_end - word_begin);
       words[path].insert(word);
       path += (path.empty() ? "" : " ") + word;
       words[path];
-      from = blank + 1;
+      word_begin = word_end + 1;
     }
   }
   return words;
 }
 
-std::string joined(const std::set<std::string>& words, std::string_view separator) {
+std::string join_words(const std::set<std::string>& words, std::string_view separator) {
   std::string out;
   for (const auto& word : words) out += (out.empty() ? "" : std::string(separator)) + word;
   return out;
@@ -82,7 +82,8 @@ _mycojobs() {
 complete -o default -F _mycojobs mycojobs
 )bash";
 
-// Uses the same algorithm. The words are passed to compadd, which does not expand them.
+// The script for zsh uses the algorithm of the script for bash. The words are passed to compadd, which does not expand
+// them.
 constexpr std::string_view kZsh = R"zsh(#compdef mycojobs
 # Completion of mycojobs for zsh, made by `mycojobs completion zsh`.
 _mycojobs() {
@@ -122,30 +123,30 @@ if [[ "${funcstack[1]-}" == _mycojobs ]]; then _mycojobs "$@"; elif (( $+functio
 )zsh";
 
 // Quotes a text for zsh.
-std::string zsh_word(std::string_view text) {
+std::string quote_for_zsh(std::string_view text) {
   std::string out = "'";
   for (char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return out + "'";
 }
 
-void replace(std::string& text, std::string_view mark, const std::string& with) {
-  text.replace(text.find(mark), mark.size(), with);
+void replace_mark(std::string& text, std::string_view mark, const std::string& replacement) {
+  text.replace(text.find(mark), mark.size(), replacement);
 }
 
 }  // namespace
 
-std::vector<CommandOption> configuration_flags(std::string_view command) {
+std::vector<CommandOption> list_configuration_flags(std::string_view command) {
   std::vector<CommandOption> flags = {{"--config", true, ""}};
   for (const Option& option : options()) {
     if (!accepts_flag(option, command)) continue;
-    const std::string flag = flag_of(option);
+    const std::string flag = get_flag_name(option);
     flags.push_back({flag, option.type != OptionType::flag, std::string(option.choices)});
     if (option.type == OptionType::flag) flags.push_back({"--no-" + flag.substr(2), false, ""});
   }
   return flags;
 }
 
-std::string bash_completion(const Commands& commands) {
+std::string make_bash_completion(const CommandRows& commands) {
   std::set<std::string> with_value;
   std::set<std::string> paths;
   std::string choices;
@@ -153,84 +154,85 @@ std::string bash_completion(const Commands& commands) {
   std::string flags;
   std::string arguments;
   for (const auto& row : commands) {
-    std::set<std::string> own = {"--help"};
+    std::set<std::string> row_flags = {"--help"};
     for (const auto& option : row.options) {
-      own.insert(option.flag);
-      if (option.value) with_value.insert(option.flag);
+      row_flags.insert(option.flag);
+      if (option.has_value) with_value.insert(option.flag);
       if (option.choices.empty()) continue;
       choices += "    '" + row.name + ' ' + option.flag + "') COMPREPLY=($(compgen -W '" + option.choices +
                  "' -- \"$current\")); return ;;\n";
     }
-    std::string first = row.argument_words.empty() ? "" : "'" + row.argument_words + "'";
-    if (!row.argument_from.empty()) first = "\"$(_mycojobs_listed " + row.argument_from + " \"${where[@]}\")\"";
-    if (!first.empty()) arguments += "      '" + row.name + " 0') words=" + first + " ;;\n";
-    flags += "    '" + row.name + "') flags='" + joined(own, " ") + "' ;;\n";
+    std::string candidates = row.argument_words.empty() ? "" : "'" + row.argument_words + "'";
+    if (!row.argument_list.empty()) candidates = "\"$(_mycojobs_listed " + row.argument_list + " \"${where[@]}\")\"";
+    if (!candidates.empty()) arguments += "      '" + row.name + " 0') words=" + candidates + " ;;\n";
+    flags += "    '" + row.name + "') flags='" + join_words(row_flags, " ") + "' ;;\n";
   }
-  for (const auto& [path, next] : subcommands_of(commands)) {
+  for (const auto& [path, subcommands] : collect_subcommands(commands)) {
     if (!path.empty()) paths.insert("'" + path + "'");
-    words += "    '" + path + "') words='" + joined(next, " ") + "' ;;\n";
+    words += "    '" + path + "') words='" + join_words(subcommands, " ") + "' ;;\n";
   }
   std::string script(kBash);
-  replace(script, "@WITH_VALUE@", joined(with_value, " "));
-  replace(script, "@PATHS@", paths.empty() ? "''" : joined(paths, "|"));
-  replace(script, "@CHOICES@", choices);
-  replace(script, "@WORDS@", words);
-  replace(script, "@FLAGS@", flags);
-  replace(script, "@ARGUMENTS@", arguments);
+  replace_mark(script, "@WITH_VALUE@", join_words(with_value, " "));
+  replace_mark(script, "@PATHS@", paths.empty() ? "''" : join_words(paths, "|"));
+  replace_mark(script, "@CHOICES@", choices);
+  replace_mark(script, "@WORDS@", words);
+  replace_mark(script, "@FLAGS@", flags);
+  replace_mark(script, "@ARGUMENTS@", arguments);
   return script;
 }
 
 namespace {
 
 // Returns the words after a prefix such as "job", with their help: "list:list jobs". Nouns have no help.
-std::string described(const Commands& commands, const std::string& path, const std::set<std::string>& next) {
+std::string describe_words(const CommandRows& commands, const std::string& path,
+                           const std::set<std::string>& subcommands) {
   std::string out;
-  for (const std::string& word : next) {
+  for (const std::string& word : subcommands) {
     const std::string name = path.empty() ? word : path + ' ' + word;
-    std::string about;
+    std::string help;
     for (const auto& row : commands) {
-      if (row.name == name) about = row.help;
+      if (row.name == name) help = row.help;
     }
-    out += ' ' + zsh_word(word + (about.empty() ? "" : ":" + about));
+    out += ' ' + quote_for_zsh(word + (help.empty() ? "" : ":" + help));
   }
   return out;
 }
 
 }  // namespace
 
-std::string zsh_completion(const Commands& commands) {
+std::string make_zsh_completion(const CommandRows& commands) {
   std::set<std::string> with_value, paths;
   std::string choices, words, flags, arguments;
   for (const auto& row : commands) {
-    std::set<std::string> own = {"--help"};
+    std::set<std::string> row_flags = {"--help"};
     for (const auto& option : row.options) {
-      own.insert(option.flag);
-      if (option.value) with_value.insert(option.flag);
+      row_flags.insert(option.flag);
+      if (option.has_value) with_value.insert(option.flag);
       if (option.choices.empty()) continue;
       choices += "    '" + row.name + ' ' + option.flag + "') offered=(" + option.choices +
                  "); compadd -a offered; return ;;\n";
     }
-    flags += "    '" + row.name + "') flags=(" + joined(own, " ") + ") ;;\n";
+    flags += "    '" + row.name + "') flags=(" + join_words(row_flags, " ") + ") ;;\n";
     std::string offered = row.argument_words;
-    if (!row.argument_from.empty()) {
-      offered = "${(f)\"$(mycojobs complete " + row.argument_from + " \"${where[@]}\" 2>/dev/null </dev/null)\"}";
+    if (!row.argument_list.empty()) {
+      offered = "${(f)\"$(mycojobs complete " + row.argument_list + " \"${where[@]}\" 2>/dev/null </dev/null)\"}";
     }
     if (!offered.empty())
       arguments += "      '" + row.name + "') offered=(" + offered + "); compadd -a offered; return ;;\n";
   }
-  for (const auto& [path, next] : subcommands_of(commands)) {
+  for (const auto& [path, subcommands] : collect_subcommands(commands)) {
     if (!path.empty()) paths.insert("'" + path + "'");
-    if (next.empty()) continue;
-    words += "      '" + path + "') offered=(" + described(commands, path, next) +
+    if (subcommands.empty()) continue;
+    words += "      '" + path + "') offered=(" + describe_words(commands, path, subcommands) +
              "); _describe command offered; return ;;\n";
   }
   std::string script(kZsh);
-  replace(script, "@WITH_VALUE@", joined(with_value, " "));
-  replace(script, "@PATHS@", joined(paths, " "));
-  replace(script, "@CHOICES@", choices);
-  replace(script, "@FLAGS@", flags);
-  replace(script, "@WORDS@", words);
-  replace(script, "@ARGUMENTS@", arguments);
+  replace_mark(script, "@WITH_VALUE@", join_words(with_value, " "));
+  replace_mark(script, "@PATHS@", join_words(paths, " "));
+  replace_mark(script, "@CHOICES@", choices);
+  replace_mark(script, "@FLAGS@", flags);
+  replace_mark(script, "@WORDS@", words);
+  replace_mark(script, "@ARGUMENTS@", arguments);
   return script;
 }
 

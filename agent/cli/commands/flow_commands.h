@@ -1,4 +1,4 @@
-// Shared parts of the flow commands: opening the stores, arguments, and the live display of a flow.
+// Shared functions of the flow commands: sessions, arguments, and the live display of a flow.
 #pragma once
 
 #include <map>
@@ -17,29 +17,27 @@
 namespace mycojobs {
 
 // The open stores of a flow command.
-struct OpenedFlows {
-  OpenedStore opened;
-  std::unique_ptr<FlowStore> flows;  // destroyed before its session
+struct FlowSession : StoreSession {
+  std::unique_ptr<FlowStore> flows;
   RunCache cache;
-  Store& store() { return *opened.store; }
-  service::FlowStores stores() { return {*opened.store, *flows, cache}; }
+  service::FlowStores stores() { return {*store, *flows, cache}; }
 };
-Result<OpenedFlows> open_flows(const Invocation&, bool with_agent);
-Result<OpenedFlows> open_flows_to_answer(const Invocation&);  // like open_to_answer()
-void reopen_flows(const Invocation&, OpenedFlows&, bool with_agent);
+Result<FlowSession> open_flow_session(const Invocation&, bool with_agent);
+Result<FlowSession> open_flow_session_for_query(const Invocation&);          // see open_store_for_query()
+void reopen_flow_session(const Invocation&, FlowSession&, bool with_agent);  // see reopen_store()
 
-// Parses "12" or "flow:12".
-std::optional<Id> flow_id(std::string_view text);
-Result<Id> flow_argument(const Invocation&);  // the first argument
+// Parses "12" or "flow:12". Returns nullopt for other texts.
+std::optional<Id> parse_flow_id(std::string_view text);
+Result<Id> parse_flow_argument(const Invocation&);  // parses the first argument
 // Returns " --context 3" if the context is not the default; used in suggested commands.
-std::string context_words(const Invocation&);
+std::string context_flag_text(const Invocation&);
 
 // Prints a warning on stderr if the flow needs a coordinator and the context has no leader.
-void warn_if_no_leader(const Invocation&, OpenedFlows&);
+void warn_if_no_leader(const Invocation&, FlowSession&);
 
-// Display of a running flow: redrawn in place on a terminal, otherwise one line for each change.
-struct LiveStyle {
-  bool to_stdout = false;   // true: output of `flow watch`; false: messages on stderr
+// Style of the display of a running flow. On a terminal it is redrawn in place, otherwise each change is a line.
+struct FlowDisplayStyle {
+  bool to_stdout = false;   // false: messages on stderr
   bool json = false;        // prints JSON lines, without redrawing
   bool with_agent = false;  // used if the session has to be opened again
 };
@@ -51,11 +49,11 @@ struct FollowResult {
 };
 // Displays a flow until its end or a stop signal, which does not affect the flow. Prints the reason if the flow waits.
 // Retries while the store is unavailable for a short time.
-Result<FollowResult> follow_flow(const Invocation&, OpenedFlows&, Id flow, const LiveStyle&);
+Result<FollowResult> follow_flow(const Invocation&, FlowSession&, Id flow, const FlowDisplayStyle&);
 
-// Prints the result and the kind of the end on stderr, or with --json one document with both on stdout.
+// Prints the result and the end of a flow on stderr, or with --json one document with both on stdout.
 void print_flow_end(const Invocation&, const FlowView&);
-// 0 finished; 1 failed; 124 timeout; 130 cancelled, as for a job.
+// Exit code of a command that reflects a flow, as for a job: 0 finished; 1 failed; 124 timeout; 130 cancelled.
 int exit_code(const FlowView&);
 
 }  // namespace mycojobs

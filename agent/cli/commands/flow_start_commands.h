@@ -1,28 +1,30 @@
 // Reader of flow definition files (JSON or YAML) for `flow start` and other commands.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
-#include "cli/commands/command_table.h"
+#include "cli/invocation.h"
 #include "flows/flow_plan.h"
 
 namespace mycojobs {
 
+// Result of read_flow_file(). `problems` has the errors of the definition with their lines.
+struct ParsedFlowFile : ParsedPlan {
+  std::vector<PlanProblem> warnings;  // warnings of a valid plan (flows/flow_warnings.h), with their lines
+};
 // Reads a definition ("-": standard input) and replaces each job's `file:` by `script:` with the file's content
 // (relative to the definition's folder). A missing script type is derived from the file name. Validates the definition
-// and checks the policies of its jobs against the context's ceiling. Errors: not_found, io, too_large. `problems` lists
-// errors of the definition with their lines. types: also report script types that no executor of this host runs and
-// that look like a misspelling, unless the setting script_types contains them.
-struct ParsedFlowFile : ParsedPlan {
-  std::vector<PlanProblem> warnings;  // of a valid plan (flows/flow_warnings.h), with lines
-};
-Result<ParsedFlowFile> read_flow_file(const Invocation&, const std::string& file, bool types = false);
-// Like read_flow_file(), but problems are returned as an error `invalid` with a line for each.
-Result<FlowPlan> flow_file_argument(const Invocation&);
-// Error invalid: required inputs are missing; the message names them.
+// and checks the policies of its jobs against the context's ceiling. check_types: also reports script types that no
+// executor of this host runs and that look like a misspelling, unless the setting script_types contains them. Errors:
+// not_found, io, too_large.
+Result<ParsedFlowFile> read_flow_file(const Invocation&, const std::string& file, bool check_types = false);
+// Reads the file that an argument names, like read_flow_file(). Problems are an error `invalid` with a line for each.
+Result<FlowPlan> read_flow_file_argument(const Invocation&, std::size_t index = 0);
+// Checks that all required inputs have values. Error invalid: the message names the missing inputs.
 Result<void> check_inputs(const FlowPlan&);
 // Returns one line for each problem: "pipeline.yaml:3:5: jobs.b.needs[0]: ...".
-std::string join_at(const std::string& file, std::vector<PlanProblem>);
+std::string format_problems(const std::string& file, std::vector<PlanProblem>);
 
 }  // namespace mycojobs

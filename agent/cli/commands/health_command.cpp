@@ -3,7 +3,7 @@
 #include <string>
 
 #include "api/http/http_server.h"
-#include "cli/commands/command_table.h"
+#include "cli/commands/commands.h"
 #include "cli/terminal.h"
 #include "net/http_client.h"
 #include "text/json.h"
@@ -13,7 +13,7 @@ namespace mycojobs {
 namespace {
 
 // A wildcard address is replaced by the loopback address.
-Result<std::string> health_url(const Invocation& call) {
+Result<std::string> find_health_url(const Invocation& call) {
   if (call.has("url")) return call.get("url");
   const std::string& listen =
       call.settings.health_listen.empty() ? call.settings.api_listen : call.settings.health_listen;
@@ -24,28 +24,28 @@ Result<std::string> health_url(const Invocation& call) {
   }
   MJ_TRY(address, api::parse_listen(listen));
   const std::string host = address.host.empty() ? "127.0.0.1" : address.host;
-  const bool six = host.find(':') != std::string::npos;
-  return "http://" + (six ? '[' + host + ']' : host) + ':' + std::to_string(address.port);
+  const bool is_ipv6 = host.find(':') != std::string::npos;
+  return "http://" + (is_ipv6 ? '[' + host + ']' : host) + ':' + std::to_string(address.port);
 }
 
-Result<int> health(Invocation& call) {
+Result<int> query_health(Invocation& call) {
   constexpr std::uint32_t kTimeoutMs = 3000;
-  MJ_TRY(url, health_url(call));
-  HttpPost ask;
-  ask.url = url + (call.has("alive") ? "/healthz" : "/readyz");
-  ask.timeout_ms = kTimeoutMs;
-  ask.max_bytes = 64U << 10;
+  MJ_TRY(url, find_health_url(call));
+  HttpPost request;
+  request.url = url + (call.has("alive") ? "/healthz" : "/readyz");
+  request.timeout_ms = kTimeoutMs;
+  request.max_bytes = 64U << 10;
   HttpClient client;
-  auto answer = client.get(ask);
+  auto response = client.get(request);
   nlohmann::json body{{"status", "unreachable"}};
-  if (answer) {
-    auto parsed = parse_json(answer->body);
+  if (response) {
+    auto parsed = parse_json(response->body);
     if (!parsed || !parsed->is_object() || !parsed->contains("status"))
       return fail(Code::invalid,
-                  ask.url + ": is not mycojobs: it answers with HTTP status " + std::to_string(answer->status));
+                  request.url + ": is not mycojobs: it answers with HTTP status " + std::to_string(response->status));
     body = std::move(*parsed);
   } else {
-    body["reason"] = answer.error().message +
+    body["reason"] = response.error().message +
                      "; an agent answers where its setting health.listen says, a coordinator or `dev` also at "
                      "api.listen: does one run there? --url names another place";
   }
@@ -53,11 +53,11 @@ Result<int> health(Invocation& call) {
   const std::string reason =
       body.contains("reason") && body["reason"].is_string() ? body["reason"].get<std::string>() : "";
   print(call.json ? dump_json(body) + "\n" : ascii(status + (reason.empty() ? "" : ": " + reason), 500) + "\n");
-  return answer && answer->status == 200 ? 0 : 1;
+  return response && response->status == 200 ? 0 : 1;
 }
 
 }  // namespace
 
-int health_command(Invocation& call) { return finish(health(call)); }
+int health_command(Invocation& call) { return finish(query_health(call)); }
 
 }  // namespace mycojobs

@@ -8,72 +8,73 @@
 #include <csignal>
 
 #include "cli/commands/man_pages.h"
-#include "cli/store_session.h"
 #include "cli/terminal.h"
 
 namespace mycojobs {
 namespace {
 
-constexpr std::uint32_t kMaxNames = 200;
-constexpr suseconds_t kPatienceUs = 800'000;  // acceptable delay for a user who presses Tab
+constexpr std::uint32_t kMaxCandidates = 200;
+constexpr suseconds_t kTimeoutUs = 800'000;  // acceptable delay for a user who presses Tab
 
 // Exits without a message; names that were printed already are used.
-void leave_in_silence(int) { ::_exit(0); }
+void exit_silently(int) { ::_exit(0); }
 
-void be_done_soon() {
+void set_exit_timer() {
   struct sigaction action {};
-  action.sa_handler = leave_in_silence;
+  action.sa_handler = exit_silently;
   (void)::sigaction(SIGALRM, &action, nullptr);
-  const itimerval once{{0, 0}, {0, kPatienceUs}};
-  (void)::setitimer(ITIMER_REAL, &once, nullptr);
+  const itimerval timer{{0, 0}, {0, kTimeoutUs}};
+  (void)::setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
-using NameList = Result<std::vector<std::string>>;
+using CandidateList = Result<std::vector<std::string>>;
 
-NameList jobs_of(StoreFactory& stores, Id context) {
+CandidateList list_job_names(StoreFactory& stores, Id context) {
   MJ_TRY(store, stores.open());
-  JobFilter wanted;
-  wanted.max_scanned = kMaxNames;
-  MJ_TRY(page, store->jobs(context, wanted));
+  JobFilter filter;
+  filter.max_scanned = kMaxCandidates;
+  MJ_TRY(page, store->jobs(context, filter));
   std::vector<std::string> names;
-  for (const auto* jobs : {&page.unseen, &page.jobs}) {
-    for (const ListedJob& each : *jobs) {
-      if (each.key.starts_with("job:")) names.push_back(each.key.substr(4));
+  for (const auto* jobs : {&page.unprocessed_jobs, &page.jobs}) {
+    for (const ListedJob& entry : *jobs) {
+      if (entry.key.starts_with("job:")) names.push_back(entry.key.substr(4));
     }
   }
   return names;
 }
 
-NameList flows_of(StoreFactory& stores, Id context) {
+CandidateList list_flow_ids(StoreFactory& stores, Id context) {
   MJ_TRY(flows, stores.open_flows());
-  MJ_TRY(rows, flows->list(context, "", 0, kMaxNames));
+  MJ_TRY(rows, flows->list(context, "", 0, kMaxCandidates));
   std::vector<std::string> names;
-  for (const FlowSummary& each : rows) names.push_back(std::to_string(each.flow));
+  for (const FlowSummary& entry : rows) names.push_back(std::to_string(entry.flow));
   return names;
 }
 
-NameList queues_of(StoreFactory& stores, Id context) {
+CandidateList list_queue_names(StoreFactory& stores, Id context) {
   MJ_TRY(store, stores.open());
   MJ_TRY(queues, store->queues(context));
   std::vector<std::string> names;
-  for (const QueueInfo& each : queues) names.push_back(each.queue);
+  for (const QueueInfo& entry : queues) names.push_back(entry.queue);
   return names;
 }
 
-NameList schedules_of(StoreFactory& stores, Id context) {
+CandidateList list_schedule_names(StoreFactory& stores, Id context) {
   MJ_TRY(flows, stores.open_flows());
   MJ_TRY(schedules, flows->schedules(context));
   std::vector<std::string> names;
-  for (const Schedule& each : schedules) names.push_back(each.name);
+  for (const Schedule& entry : schedules) names.push_back(entry.name);
   return names;
 }
 
-struct NameKind {
+struct CandidateKind {
   std::string_view name;
-  NameList (*list)(StoreFactory&, Id context);
+  CandidateList (*list)(StoreFactory&, Id context);
 };
-constexpr NameKind kKinds[] = {
-    {"jobs", jobs_of}, {"flows", flows_of}, {"queues", queues_of}, {"schedules", schedules_of}};
+constexpr CandidateKind kCandidateKinds[] = {{"jobs", list_job_names},
+                                             {"flows", list_flow_ids},
+                                             {"queues", list_queue_names},
+                                             {"schedules", list_schedule_names}};
 
 // Shells expand candidates, so names from other clients are restricted to plain characters.
 bool is_plain(std::string_view name) {
@@ -85,14 +86,16 @@ bool is_plain(std::string_view name) {
 
 // If the store is unavailable, slow or denies access, prints neither names nor errors, because the user is typing.
 int complete_command(Invocation& call) {
-  const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
-                                  [&](const NameKind& each) { return each.name == call.arguments[0]; });
-  if (kind == std::end(kKinds)) return print_error({Code::invalid, "complete: jobs, flows, queues or schedules"});
-  be_done_soon();
-  // Unlike open_session(), this does not start a server.
-  const std::string url = call.settings.redis.empty() ? call.parts.embedded_url(call.settings) : call.settings.redis;
-  const auto stores = call.parts.stores(call.settings, url);
-  const NameList names = kind->list(*stores, context_of(call));
+  const auto* kind = std::find_if(std::begin(kCandidateKinds), std::end(kCandidateKinds),
+                                  [&](const CandidateKind& entry) { return entry.name == call.arguments[0]; });
+  if (kind == std::end(kCandidateKinds))
+    return print_error({Code::invalid, "complete: jobs, flows, queues or schedules"});
+  set_exit_timer();
+  // Unlike open_services(), this does not start a server.
+  const std::string url =
+      call.settings.redis.empty() ? call.dependencies.embedded_url(call.settings) : call.settings.redis;
+  const auto stores = call.dependencies.stores(call.settings, url);
+  const CandidateList names = kind->list(*stores, call.context());
   if (!names) return 0;
   std::string lines;
   for (const std::string& name : *names) lines += is_plain(name) ? name + "\n" : "";
@@ -101,7 +104,7 @@ int complete_command(Invocation& call) {
 }
 
 int man_page_command(Invocation& call) {
-  const std::string page = man_page(call.arguments[0]);
+  const std::string page = make_man_page(call.arguments[0]);
   if (page.empty()) return print_error({Code::not_found, "there is no man page " + call.arguments[0]});
   print(page);
   return 0;
@@ -110,7 +113,7 @@ int man_page_command(Invocation& call) {
 }  // namespace
 
 const std::vector<Command>& hidden_commands() {
-  static const std::vector<Command> kHidden = {
+  static const std::vector<Command> kHiddenCommands = {
       {"complete",
        "print the names that a shell offers: jobs, flows, queues or schedules",
        "WHAT",
@@ -118,12 +121,12 @@ const std::vector<Command>& hidden_commands() {
        complete_command},
       {"man-page", "print the source of a man page, for scdoc", "NAME", {}, man_page_command},
   };
-  return kHidden;
+  return kHiddenCommands;
 }
 
-bool is_hidden(std::string_view name) {
-  const auto& all = hidden_commands();
-  return std::any_of(all.begin(), all.end(), [&](const Command& row) { return row.name == name; });
+bool is_hidden_command(std::string_view name) {
+  const auto& commands = hidden_commands();
+  return std::any_of(commands.begin(), commands.end(), [&](const Command& command) { return command.name == name; });
 }
 
 }  // namespace mycojobs

@@ -1,4 +1,5 @@
-// Commands for programs that are not listed in the help: data for shell completion, and man page sources for the build.
+// Commands for other programs, which the help does not list: data for shell completion, and man page sources for the
+// build.
 #pragma once
 
 #include <string_view>
@@ -9,6 +10,6 @@
 namespace mycojobs {
 
 const std::vector<Command>& hidden_commands();
-bool is_hidden(std::string_view name);
+bool is_hidden_command(std::string_view name);
 
 }  // namespace mycojobs

@@ -15,13 +15,15 @@
 #include "base/parse.h"
 #include "cli/artifact_output.h"
 #include "cli/batch_submission.h"
-#include "cli/commands/command_table.h"
+#include "cli/command_output.h"
+#include "cli/commands/commands.h"
 #include "cli/job_submission.h"
+#include "cli/request_arguments.h"
 #include "cli/run_service.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
-#include "inspect/draw_flow.h"
 #include "inspect/explain.h"
+#include "inspect/flow_drawing.h"
 #include "inspect/job_view.h"
 #include "jobs/state_machines.h"
 #include "model/codec.h"
@@ -35,75 +37,77 @@
 namespace mycojobs {
 namespace {
 
-// Follows a job to its end.
+constexpr std::uint32_t kFollowPollMs = 200;           // maximum delay of the reaction to Ctrl-C
+constexpr std::uint64_t kMaxJobUnavailableMs = 30000;  // maximum time for which an unavailable store is retried
+constexpr int kStoreRetryPauseMs = 100;
+constexpr std::size_t kMaxShownArtifacts = 20;      // limit of the text output; --json has all
+constexpr std::uint64_t kWaitReasonDelayMs = 3000;  // delay before the reason why a job waits is displayed
 
-constexpr std::uint32_t kFollowMs = 200;            // maximum delay of the reaction to Ctrl-C
-constexpr std::uint64_t kJobUnavailableMs = 30000;  // maximum time for which an unavailable store is retried
-constexpr int kCheckAgainMs = 100;
-constexpr std::size_t kShownValueBytes = 1000;  // maximum of displayed bytes of a result value; not for JSON
-constexpr std::size_t kShownArtifacts = 20;     // maximum of displayed artifacts; not for JSON
-constexpr std::uint64_t kJobTimeoutMs = 3000;   // delay before the reason why a job waits is displayed
-
+// Prints the log of a job until the end of the job.
 class JobFollower {
  public:
   JobFollower(const Invocation& call, Id context, std::string key)
-      : call_(call), context_(context), key_(std::move(key)), quiet_since_ms_(call.parts.clock.boot_ms()) {}
+      : call_(call), context_(context), key_(std::move(key)), quiet_since_ms_(call.dependencies.clock.boot_ms()) {}
 
   Result<void> follow(Store& store) {
-    bool ended = false;
-    while (!ended) {
-      MJ_CHECK(obey_signals(store));
-      MJ_TRY(page, store.logs(context_, key_, last_seq_, 256, kFollowMs));
-      for (const Log& line : page.lines) show(line);
-      ended = page.ended;
-      if (!ended && page.lines.empty()) MJ_CHECK(print_wait_reason(store));
+    bool has_ended = false;
+    while (!has_ended) {
+      MJ_CHECK(handle_signals(store));
+      MJ_TRY(page, store.logs(context_, key_, last_seq_, 256, kFollowPollMs));
+      for (const Log& line : page.lines) add_line(line);
+      has_ended = page.ended;
+      if (!has_ended && page.lines.empty()) MJ_CHECK(print_wait_reason(store));
     }
     return {};
   }
-  const nlohmann::json& lines() const { return lines_; }
-  bool left() const { return stops_ > 1; }
-  std::uint64_t lines_seen() const { return last_seq_; }
+  const nlohmann::json& log_lines() const { return log_lines_; }
+  bool is_abandoned() const { return stop_count_ > 1; }
+  std::uint64_t last_seq() const { return last_seq_; }
 
  private:
   // The first signal requests cancellation, which is retried until the store accepts it. A third signal, during the
   // exit, ends the process at once.
-  Result<void> obey_signals(Store& store) {
+  Result<void> handle_signals(Store& store) {
     const int signal = next_follower_signal(0);
     // A lost reader counts as the first Ctrl-C only, because a Ctrl-C in a terminal also ends the reader of the pipe.
-    const bool stop = signal == SIGPIPE ? stops_ == 0 : signal != 0;
-    if (stop && ++stops_ > 1) {
+    const bool is_stop = signal == SIGPIPE ? stop_count_ == 0 : signal != 0;
+    if (is_stop && ++stop_count_ > 1) {
       exit_on_stop_signals();
       return fail(Code::conflict,
-                  "left " + key_ + " behind" + (cancel_asked_ ? ", with the request to cancel it" : ""));
+                  "left " + key_ + " behind" + (is_cancel_requested_ ? ", with the request to cancel it" : ""));
     }
-    if (stops_ == 0 || cancel_asked_) return {};
-    if (!cancel_shown_) print_message("cancelling " + key_ + "; press Ctrl-C again to exit while it runs");
-    cancel_shown_ = true;
+    if (stop_count_ == 0 || is_cancel_requested_) return {};
+    if (!is_cancel_announced_) print_message("cancelling " + key_ + "; press Ctrl-C again to exit while it runs");
+    is_cancel_announced_ = true;
     MJ_CHECK(store.cancel(context_, key_));
-    cancel_asked_ = true;
+    is_cancel_requested_ = true;
     return {};
   }
-  void show(const Log& line) {
+  void add_line(const Log& line) {
     last_seq_ = line.seq;
-    quiet_since_ms_ = call_.parts.clock.boot_ms();
+    quiet_since_ms_ = call_.dependencies.clock.boot_ms();
     if (call_.json) {
-      lines_.push_back(to_json(line));
+      log_lines_.push_back(to_json(line));
       return;
     }
     print_log(line);
   }
-  // Prints each cause once, and nothing for a running job.
+  // Prints the reason why the job does not run: each cause once, and nothing for a running job.
   Result<void> print_wait_reason(Store& store) {
-    const std::uint64_t now = call_.parts.clock.boot_ms();
-    if (now - quiet_since_ms_ < kJobTimeoutMs) return {};
+    const std::uint64_t now = call_.dependencies.clock.boot_ms();
+    if (now - quiet_since_ms_ < kWaitReasonDelayMs) return {};
     quiet_since_ms_ = now;
-    auto why = explain(store, context_, key_);
-    if (!why && why.error().code == Code::unavailable) return tl::unexpected(why.error());
-    const std::string cause = why ? why->cause : "unknown";
-    if (cause == shown_cause_ || cause == "running" || cause == "next" || (why && why->state == "ended")) return {};
-    shown_cause_ = cause;
-    print_message(why ? fmt::format("{} waits: {}; {}", key_, one_line(why->reason), one_line(why->next))
-                      : fmt::format("{} waits; why is unknown: {}", key_, one_line(why.error().message)));
+    auto explanation = explain(store, context_, key_);
+    if (!explanation && explanation.error().code == Code::unavailable) return tl::unexpected(explanation.error());
+    const std::string cause = explanation ? explanation->cause : "unknown";
+    if (cause == reported_cause_ || cause == "running" || cause == "next" ||
+        (explanation && explanation->state == "ended"))
+      return {};
+    reported_cause_ = cause;
+    print_message(
+        explanation
+            ? fmt::format("{} waits: {}; {}", key_, one_line(explanation->reason), one_line(explanation->next_action))
+            : fmt::format("{} waits; why is unknown: {}", key_, one_line(explanation.error().message)));
     return {};
   }
 
@@ -112,98 +116,94 @@ class JobFollower {
   std::string key_;
   std::uint64_t quiet_since_ms_;
   std::uint64_t last_seq_ = 0;
-  int stops_ = 0;
-  bool cancel_shown_ = false, cancel_asked_ = false;
-  std::string shown_cause_;
-  nlohmann::json lines_ = nlohmann::json::array();
+  int stop_count_ = 0;
+  bool is_cancel_announced_ = false, is_cancel_requested_ = false;
+  std::string reported_cause_;
+  nlohmann::json log_lines_ = nlohmann::json::array();
 };
 
-// Breaks a receipt longer than 80 columns between its parts; print_message() indents the further lines.
-std::string receipt_of(const JobView& view) {
-  constexpr std::size_t kColumns = 78;
-  constexpr std::string_view kBetween = " · ";
-  const std::string text = view.key + " " + printable(receipt_line(view.job));
+// Returns the receipt of a job in lines of at most 80 columns. print_message() indents the lines after the first.
+std::string wrap_receipt(const JobView& view) {
+  constexpr std::size_t kMaxColumns = 78;
+  constexpr std::string_view kSeparator = " · ";
+  const std::string text = view.key + " " + printable(format_receipt(view.job));
   std::string out;
-  std::size_t used = 0;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(kBetween, at), text.size());
-    const std::string part = text.substr(at, end - at);
-    const bool fits = used == 0 || used + columns(kBetween) + columns(part) <= kColumns;
-    if (used > 0) out += fits ? kBetween : "\n";
-    used = columns(part) + (fits && used > 0 ? used + columns(kBetween) : 0);
+  std::size_t line_columns = 0;
+  for (std::size_t position = 0; position < text.size();) {
+    const std::size_t part_end = std::min(text.find(kSeparator, position), text.size());
+    const std::string part = text.substr(position, part_end - position);
+    const bool fits = line_columns == 0 || line_columns + columns(kSeparator) + columns(part) <= kMaxColumns;
+    if (line_columns > 0) out += fits ? kSeparator : "\n";
+    line_columns = columns(part) + (fits && line_columns > 0 ? line_columns + columns(kSeparator) : 0);
     out += part;
-    at = end + kBetween.size();
+    position = part_end + kSeparator.size();
   }
   return out;
 }
 
-void print_end(const JobView& view, bool as_json, const nlohmann::json& lines) {
+void print_job_end(const JobView& view, bool as_json, const nlohmann::json& log_lines) {
   if (as_json) {
     nlohmann::json object = to_json(view);
-    object["logs"] = lines;
-    print(dump_json(object, 2) + "\n");
+    object["logs"] = log_lines;
+    print_json(object);
     return;
   }
   const Job& job = view.job;
-  for (const auto& [key, value] : job.result) {
-    const std::string more =
-        value.size() > kShownValueBytes ? fmt::format("... ({} bytes; --json has all)", value.size()) : "";
-    print_message(paint(OutputStyle::strong, one_line(key), true) + " = " +
-                  printable(whole_characters(value, kShownValueBytes)) + more);
-  }
-  for (const auto& line : artifact_lines(job.artifacts, kShownArtifacts))
+  print_result_messages(job.result);
+  for (const auto& line : format_artifacts(job.artifacts, kMaxShownArtifacts))
     print_message(paint(OutputStyle::strong, "artifact ", true) + line);
   for (const auto& line : dropped_lines(job.artifacts_dropped))
     print_message(paint(OutputStyle::warn, "artifact ", true) + printable(line));
   if (!job.error.empty()) print_message(paint(OutputStyle::bad, "error: ", true) + printable(job.error));
-  const bool good = job.status == JobStatus::finished;
-  const std::string receipt = receipt_of(view);
-  print_message(paint(good ? OutputStyle::good : OutputStyle::bad, view.key, true) +
+  const bool is_finished = job.status == JobStatus::finished;
+  const std::string receipt = wrap_receipt(view);
+  print_message(paint(is_finished ? OutputStyle::good : OutputStyle::bad, view.key, true) +
                 paint(OutputStyle::faint, std::string_view(receipt).substr(view.key.size()), true));
 }
 
-// Follows the job; retries while the store is unavailable for a short time.
-Result<JobView> end_of(const Invocation& call, OpenedStore& opened, JobFollower& follower, const std::string& key,
-                       bool with_agent) {
-  const Id context = context_of(call);
+// Follows the job to its end, with retries while the store is unavailable for a short time.
+Result<JobView> wait_for_end(const Invocation& call, StoreSession& session, JobFollower& follower,
+                             const std::string& key, bool with_agent) {
+  const Id context = call.context();
   std::uint64_t unavailable_since_ms = 0;
   for (;;) {
-    const std::uint64_t seen = follower.lines_seen();
-    auto followed = follower.follow(*opened.store);
-    if (followed) return load_job(*opened.store, context, key);
-    if (followed.error().code != Code::unavailable || follower.left()) return tl::unexpected(followed.error());
-    const std::uint64_t now = call.parts.clock.boot_ms();
-    if (unavailable_since_ms == 0 || follower.lines_seen() > seen) unavailable_since_ms = now;
-    if (now - unavailable_since_ms > kJobUnavailableMs) {
-      return fail(Code::unavailable, followed.error().message + "; " + key + " continues: `mycojobs job show " +
+    const std::uint64_t last_seq = follower.last_seq();
+    auto result = follower.follow(*session.store);
+    if (result) return load_job(*session.store, context, key);
+    if (result.error().code != Code::unavailable || follower.is_abandoned()) return tl::unexpected(result.error());
+    const std::uint64_t now = call.dependencies.clock.boot_ms();
+    if (unavailable_since_ms == 0 || follower.last_seq() > last_seq) unavailable_since_ms = now;
+    if (now - unavailable_since_ms > kMaxJobUnavailableMs) {
+      return fail(Code::unavailable, result.error().message + "; " + key + " continues: `mycojobs job show " +
                                          key.substr(4) + "` shows its end");
     }
-    ::poll(nullptr, 0, kCheckAgainMs);
-    reopen(call, opened, with_agent);
+    ::poll(nullptr, 0, kStoreRetryPauseMs);
+    reopen_store(call, session, with_agent);
   }
 }
 
 // Returns true if the script is written for warm processes, but was run normally, so that its main(job) was not called.
-bool only_defines_main(const Job& job) {
+bool has_uncalled_main(const Job& job) {
   const std::string_view text = job.script;
-  const std::string_view defines = job.script_type == "python" ? "def main(" : "function main(";
-  const bool knows_warm = job.script_type == "python" || job.script_type == "sal" || job.script_type == "osis";
-  if (!knows_warm || job.status != JobStatus::finished || job.policy.find("warm") != std::string::npos) return false;
-  const auto at = text.find(defines);
-  if (at == text.npos || (at > 0 && text[at - 1] != '\n')) return false;
-  const auto call = at + defines.size() - std::string_view("main(").size();
-  return text.find("main(") == call && text.find("main(", call + 1) == text.npos;
+  const std::string_view definition = job.script_type == "python" ? "def main(" : "function main(";
+  const bool supports_warm_scripts =
+      job.script_type == "python" || job.script_type == "sal" || job.script_type == "osis";
+  if (!supports_warm_scripts || job.status != JobStatus::finished || job.policy.find("warm") != std::string::npos)
+    return false;
+  const auto position = text.find(definition);
+  if (position == text.npos || (position > 0 && text[position - 1] != '\n')) return false;
+  const auto main_begin = position + definition.size() - std::string_view("main(").size();
+  return text.find("main(") == main_begin && text.find("main(", main_begin + 1) == text.npos;
 }
 
 // Follows a job: prints its log, prints the reason if the job waits, requests cancellation at the first Ctrl-C and
 // exits at the second, and retries while the store is unavailable for a short time. Then prints result and receipt, or
 // one document with --json. Returns the ended job.
-Result<Job> follow_to_the_end(const Invocation& call, OpenedStore& opened, const std::string& job_key,
-                              bool with_agent) {
-  JobFollower follower(call, context_of(call), job_key);
-  MJ_TRY(view, end_of(call, opened, follower, job_key, with_agent));
-  print_end(view, call.json, follower.lines());
-  if (!call.json && view.job.result.empty() && only_defines_main(view.job))
+Result<Job> follow_job(const Invocation& call, StoreSession& session, const std::string& job_key, bool with_agent) {
+  JobFollower follower(call, call.context(), job_key);
+  MJ_TRY(view, wait_for_end(call, session, follower, job_key, with_agent));
+  print_job_end(view, call.json, follower.log_lines());
+  if (!call.json && view.job.result.empty() && has_uncalled_main(view.job))
     print_message(
         "the script defines main(job), which nothing has called: only that of a warm script is; see docs/warm.md");
   return view.job;
@@ -215,37 +215,37 @@ Result<Job> follow_to_the_end(const Invocation& call, OpenedStore& opened, const
 
 namespace {
 
-Result<int> run(const Invocation& call) {
+Result<int> run_job(const Invocation& call) {
   MJ_TRY(submission, read_submission(call));
-  MJ_TRY(opened, open_store(call, true));
-  MJ_CHECK(check_served(call, *opened.store, {submission.job.script_type}));
-  MJ_TRY(submitted, submit(call, opened, std::move(submission), true));
-  MJ_TRY(ended, follow_to_the_end(call, opened, redis_key(submitted), true));
+  MJ_TRY(session, open_store(call, true));
+  MJ_CHECK(check_types_are_served(call, *session.store, {submission.job.script_type}));
+  MJ_TRY(submitted_job, submit_once(call, session, std::move(submission), true));
+  MJ_TRY(job, follow_job(call, session, redis_key(submitted_job), true));
   // Other clients may have sent jobs to the private server. Jobs that are still queued are left to its next user.
-  if (opened.session.agent) wait_for_drain(*opened.session.agent);
-  return exit_code(ended);
+  if (session.services.agent) wait_for_drain(*session.services.agent);
+  return exit_code(job);
 }
 
 }  // namespace
 
-int run_command(Invocation& call) { return finish(run(call)); }
+int run_command(Invocation& call) { return finish(run_job(call)); }
 
-// mycojobs job submit, list, show, logs, cancel, retry, explain, approve, reject, artifacts
+// mycojobs job submit
 
 namespace {
 
-Result<int> submit_only(const Invocation& call) {
+Result<int> submit_job(const Invocation& call) {
   MJ_TRY(submission, read_submission(call));
-  MJ_TRY(opened, open_store(call, false));
-  MJ_CHECK(check_served(call, *opened.store, {submission.job.script_type}));
-  MJ_TRY(submitted, submit(call, opened, std::move(submission), false));
-  const std::string key = redis_key(submitted);
+  MJ_TRY(session, open_store(call, false));
+  MJ_CHECK(check_types_are_served(call, *session.store, {submission.job.script_type}));
+  MJ_TRY(job, submit_once(call, session, std::move(submission), false));
+  const std::string key = redis_key(job);
   if (call.json) {
-    print(dump_json(to_json(JobView{key, submitted, {}}), 2) + "\n");
+    print_json(to_json(JobView{key, job, {}}));
   } else {
     print(key + "\n");
   }
-  if (opened.session.embedded) {
+  if (session.services.embedded) {
     print_message(fmt::format("{} waits in {}: `mycojobs dev` or any `mycojobs run` there runs it", key,
                               call.settings.state_dir));
   }
@@ -256,107 +256,103 @@ Result<int> submit_only(const Invocation& call) {
 
 int job_submit_command(Invocation& call) {
   if (call.has("batch")) return finish(submit_batch(call));
-  return call.has("follow") ? run_command(call) : finish(submit_only(call));
+  return call.has("follow") ? run_command(call) : finish(submit_job(call));
 }
 
 // mycojobs job list | show | logs: read-only commands.
 
 namespace {
 
-constexpr std::size_t kArtifactsOfShow = 20;  // limit of `job show`; `job artifacts` lists all
+constexpr std::size_t kMaxListedArtifacts = 20;  // limit of `job show`; `job artifacts` lists all
 
-OutputStyle tone_of(const Job& job) {
+OutputStyle job_style(const Job& job) {
   if (job.status == JobStatus::finished) return OutputStyle::good;
   return job.status == JobStatus::error ? OutputStyle::bad : OutputStyle::plain;
 }
 
-std::string took(std::optional<std::uint64_t> ms) { return ms ? short_span(*ms) : "-"; }
+std::string format_optional_duration(std::optional<std::uint64_t> ms) { return ms ? format_short_duration(*ms) : "-"; }
 
-Result<std::uint64_t> since_ms(const Invocation& call) {
+Result<std::uint64_t> parse_since_flag(const Invocation& call) {
   if (!call.has("since")) return 0;
   const std::string text = call.get("since");
-  const std::uint64_t now = call.parts.clock.unix_ms();
-  if (const auto ago = parse_duration_ms(text)) return now - std::min(now, *ago);
-  if (auto moment = parse_time_ms(text)) return *moment;
+  const std::uint64_t now = call.dependencies.clock.unix_ms();
+  if (const auto age = parse_duration_ms(text)) return now - std::min(now, *age);
+  if (auto time_ms = parse_time_ms(text)) return *time_ms;
   return fail(Code::invalid,
               "--since: " + excerpt(text) + " is neither a time ago (30m, 2h, 1d) nor a time " + "(2030-01-31 12:00)");
 }
 
-Result<service::ListJobs> query_of(const Invocation& call) {
+Result<service::ListJobs> read_job_query(const Invocation& call) {
   service::ListJobs query;
   if (call.has("status")) {
-    MJ_TRY(status, with_original_arguments(call, service::read_job_status(call.get("status"))));
-    query.wanted.status = status;
+    MJ_TRY(status, to_command_line_error(call, service::read_job_status(call.get("status"))));
+    query.filter.status = status;
   }
   for (const char* flag : {"state", "name", "type"}) {
     if (call.has(flag) && call.get(flag).empty()) return fail(Code::invalid, std::string("--") + flag + ": is empty");
   }
-  query.wanted.state = call.get("state");
-  query.wanted.name = call.get("name");
-  query.wanted.script_type = call.get("type");
-  if (call.has("type") && !is_script_type(query.wanted.script_type))
-    return fail(Code::invalid, "--type: " + excerpt(query.wanted.script_type) + " is not a script type such as python");
+  query.filter.state = call.get("state");
+  query.filter.name = call.get("name");
+  query.filter.script_type = call.get("type");
+  if (call.has("type") && !is_script_type(query.filter.script_type))
+    return fail(Code::invalid, "--type: " + excerpt(query.filter.script_type) + " is not a script type such as python");
   std::uint64_t caller = 0;
   if (call.has("caller") && (!parse_u64(call.get("caller"), caller) || caller == 0 || caller > UINT32_MAX))
     return fail(Code::invalid, "--caller: the id of an actor, 1 or more");
-  if (call.has("caller")) query.wanted.caller = static_cast<Id>(caller);
-  MJ_TRY(since, since_ms(call));
-  query.wanted.since_ms = since;
-  MJ_TRY(limit, count_flag(call, "limit", 50));
+  if (call.has("caller")) query.filter.caller = static_cast<Id>(caller);
+  MJ_TRY(since, parse_since_flag(call));
+  query.filter.since_ms = since;
+  MJ_TRY(limit, parse_count_flag(call, "limit", 50));
   query.limit = std::min<std::uint64_t>(limit, service::kMaxJobChecks);
   return query;
 }
 
-Result<int> list_all_jobs(Invocation& call) {
-  MJ_TRY(query, query_of(call));
-  MJ_TRY(by, request_context(call));
-  MJ_TRY(opened, open_to_answer(call));
-  ProgressLine progress(call.parts.clock);
-  MJ_TRY(found, service::list_jobs(by, *opened.store, query, [&](std::uint64_t done, std::uint64_t of) {
-           progress.show("reading jobs", done, of);
+Result<int> list_jobs(Invocation& call) {
+  MJ_TRY(query, read_job_query(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  ProgressLine progress(call.dependencies.clock);
+  MJ_TRY(result, service::list_jobs(caller, *session.store, query, [&](std::uint64_t done, std::uint64_t total) {
+           progress.show("reading jobs", done, total);
          }));
-  MJ_TRY(now, opened.store->now_ms());
+  MJ_TRY(now, session.store->now_ms());
   if (call.json) {
     nlohmann::json array = nlohmann::json::array();
-    for (const JobView& view : found.jobs) {
+    for (const JobView& view : result.jobs) {
       array.push_back(to_json(view));
-      if (const auto ms = waited_ms(view.job, now)) array.back()["waited_ms"] = *ms;
-      if (const auto ms = ran_ms(view.job, now)) array.back()["ran_ms"] = *ms;
+      if (const auto ms = wait_duration_ms(view.job, now)) array.back()["waited_ms"] = *ms;
+      if (const auto ms = run_duration_ms(view.job, now)) array.back()["ran_ms"] = *ms;
     }
-    print(dump_json(array, 2) + "\n");
-    return 0;
+    return print_json(array);
   }
-  std::vector<std::vector<std::string>> rows{
-      {"JOB", "NAME", "TYPE", "STATUS", "DETAIL", "LAST", "WAITED", "RAN", "ERROR"}};
-  for (const JobView& view : found.jobs) {
+  TableRows rows{{"JOB", "NAME", "TYPE", "STATUS", "DETAIL", "LAST", "WAITED", "RAN", "ERROR"}};
+  for (const JobView& view : result.jobs) {
     const Job& job = view.job;
     const std::string problem = view.problems.empty() ? job.error : view.problems.front();
     rows.push_back({view.key.substr(4), printable(job.name), printable(job.script_type),
-                    paint(tone_of(job), to_string(job.status)), printable(job.detail), local_time(view.changed_ms),
-                    took(waited_ms(job, now)), took(ran_ms(job, now)), printable(whole_characters(problem, 80))});
+                    paint(job_style(job), to_string(job.status)), printable(job.detail), local_time(view.changed_ms),
+                    format_optional_duration(wait_duration_ms(job, now)),
+                    format_optional_duration(run_duration_ms(job, now)), printable(whole_characters(problem, 80))});
   }
   print_list(rows);
-  if (found.more) print_message("there are more; --limit shows them");
-  if (found.truncated)
+  if (result.has_more) print_message("there are more; --limit shows them");
+  if (result.truncated)
     print_message(fmt::format("only the latest {} jobs were scanned; --since scans fewer", service::kMaxJobChecks));
   return 0;
 }
 
 Result<int> show_job(Invocation& call) {
-  MJ_TRY(key, job_argument(call));
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(view, load_job(*opened.store, context_of(call), key));
-  if (call.json) {
-    print(dump_json(to_json(view), 2) + "\n");
-    return 0;
-  }
-  std::vector<std::vector<std::string>> rows;
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(view, load_job(*session.store, call.context(), key));
+  if (call.json) return print_json(to_json(view));
+  TableRows rows;
   for (const auto& [name, value] : encode(view.job)) {
     if (name == "script" || name == "error_info") continue;
     std::string text = printable(value);
     if (name == "artifacts") {
       text.clear();
-      for (const auto& line : artifact_lines(value, kArtifactsOfShow)) text += (text.empty() ? "" : ", ") + line;
+      for (const auto& line : format_artifacts(value, kMaxListedArtifacts)) text += (text.empty() ? "" : ", ") + line;
     }
     if (name == "artifacts_dropped") {
       text.clear();
@@ -374,20 +370,20 @@ Result<int> show_job(Invocation& call) {
   return 0;
 }
 
-Result<int> logs(Invocation& call) {
-  MJ_TRY(key, job_argument(call));
-  MJ_TRY(opened, open_store(call, false));
-  const Id context = context_of(call);
-  MJ_CHECK(load_job(*opened.store, context, key));  // a job that does not exist is an error, not an empty log
+Result<int> print_job_logs(Invocation& call) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(session, open_store(call, false));
+  const Id context = call.context();
+  MJ_CHECK(load_job(*session.store, context, key));  // a job that does not exist is an error, not an empty log
   const bool follow = call.has("follow");
-  std::uint64_t after = 0;
+  std::uint64_t last_seq = 0;
   for (;;) {
-    if (const int signal = next_follower_signal(0); signal != 0) return exit_of_signal(signal);
-    MJ_TRY(page, opened.store->logs(context, key, after, 256, follow ? 200 : 0));
+    if (const int signal = next_follower_signal(0); signal != 0) return signal_exit_code(signal);
+    MJ_TRY(page, session.store->logs(context, key, last_seq, 256, follow ? 200 : 0));
     for (const Log& line : page.lines) {
-      after = line.seq;
+      last_seq = line.seq;
       if (call.json) {
-        print(dump_json(to_json(line)) + "\n");
+        print_json_line(to_json(line));
       } else {
         print_log(line);
       }
@@ -399,174 +395,160 @@ Result<int> logs(Invocation& call) {
 
 }  // namespace
 
-int job_list_command(Invocation& call) { return finish(list_all_jobs(call)); }
+int job_list_command(Invocation& call) { return finish(list_jobs(call)); }
 int job_show_command(Invocation& call) { return finish(show_job(call)); }
-int job_logs_command(Invocation& call) { return finish(logs(call)); }
+int job_logs_command(Invocation& call) { return finish(print_job_logs(call)); }
 
 // mycojobs job cancel | retry | restart | explain | approve | reject
 
 namespace {
 
-void answer(const Invocation& call, const std::string& key, const Job& job, const std::string& text) {
-  if (!call.json) {
-    print(key + " " + text + "\n");
-    return;
-  }
-  print(dump_json({{"key", key}, {"status", to_string(job.status)}, {"detail", job.detail}, {"answer", text}}) + "\n");
+int print_job_answer(const Invocation& call, const std::string& key, const Job& job, const std::string& text) {
+  return print_answer(call, {{"key", key}, {"status", to_string(job.status)}, {"detail", job.detail}, {"answer", text}},
+                      key + " " + text);
 }
 
-Result<int> remove_job(Invocation& call) {
-  MJ_TRY(key, job_argument(call));
-  MJ_TRY(by, request_context(call));
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_CHECK(with_original_arguments(call, service::delete_job(by, *opened.store, key)));
-  print_deleted(call, key);
-  return 0;
+Result<int> delete_job(Invocation& call) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_CHECK(to_command_line_error(call, service::delete_job(caller, *session.store, key)));
+  return print_deleted(call, key);
 }
 
-Result<int> cancel(Invocation& call) {
-  MJ_TRY(key, job_argument(call));
-  MJ_TRY(by, request_context(call));
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(job, service::cancel_job(by, *opened.store, key));
-  if (job.status == JobStatus::started) {
-    answer(call, key, job, "is requested to end: TERM, and KILL after the runner's grace time");
-  } else if (job.status == JobStatus::error && job.detail == "cancelled") {
-    answer(call, key, job, "is cancelled");
-  } else {
-    answer(call, key, job, fmt::format("had ended before as {} {}", to_string(job.status), printable(job.detail)));
-  }
-  return 0;
+Result<int> cancel_job(Invocation& call) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(job, service::cancel_job(caller, *session.store, key));
+  if (job.status == JobStatus::started)
+    return print_job_answer(call, key, job, "is requested to end: TERM, and KILL after the runner's grace time");
+  if (job.status == JobStatus::error && job.detail == "cancelled")
+    return print_job_answer(call, key, job, "is cancelled");
+  return print_job_answer(call, key, job,
+                          fmt::format("had ended before as {} {}", to_string(job.status), printable(job.detail)));
 }
 
-Result<int> retry(Invocation& call) {
-  MJ_TRY(key, job_argument(call));
-  MJ_TRY(by, request_context(call));
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(job, with_original_arguments(call, service::retry_job(by, *opened.store, key)));
-  answer(call, key, job, "is queued again, as its next attempt");
-  return 0;
+Result<int> retry_job(Invocation& call) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(job, to_command_line_error(call, service::retry_job(caller, *session.store, key)));
+  return print_job_answer(call, key, job, "is queued again, as its next attempt");
 }
 
-Result<int> restart(Invocation& call) {
-  MJ_TRY(key, job_argument(call));
-  MJ_TRY(by, request_context(call));
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(job, with_original_arguments(call, service::restart_job(by, *opened.store, key, std::nullopt)));
-  if (call.json) {
-    print(dump_json({{"key", redis_key(job)}, {"restart_of", key}, {"status", to_string(job.status)}}) + "\n");
-  } else {
-    print(redis_key(job) + "\n");
-  }
-  return 0;
+Result<int> restart_job(Invocation& call) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(job, to_command_line_error(call, service::restart_job(caller, *session.store, key, std::nullopt)));
+  return print_answer(call, {{"key", redis_key(job)}, {"restart_of", key}, {"status", to_string(job.status)}},
+                      redis_key(job));
 }
 
-Result<int> answer_approval(const Invocation& call, bool approved) {
-  MJ_TRY(key, job_argument(call));
-  MJ_TRY(by, request_context(call));
+Result<int> answer_job_approval(const Invocation& call, bool approved) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(caller, request_context(call));
   service::AnswerJob request{key, call.arguments.at(1), approved, call.get("comment")};
   if (request.name.starts_with("approval:")) request.name.erase(0, 9);
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(answered, with_original_arguments(call, service::answer_job(by, *opened.store, request)));
-  answer(call, key, answered.job,
-         !answered.changed ? "is as it was: that approval had been given before"
-         : approved        ? "has the approval"
-                           : "has the rejection: it ends as error");
-  return 0;
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(answer, to_command_line_error(call, service::answer_job(caller, *session.store, request)));
+  return print_job_answer(call, key, answer.job,
+                          !answer.changed ? "is as it was: that approval had been given before"
+                          : approved      ? "has the approval"
+                                          : "has the rejection: it ends as error");
 }
 
-OutputStyle tone_of(const Explanation& why) {
-  if (why.cause == "finished" || why.cause == "running" || why.cause == "next") return OutputStyle::good;
-  return why.state == "ended" || why.state == "unknown" || why.cause == "place_lost" ? OutputStyle::bad
-                                                                                     : OutputStyle::warn;
+OutputStyle explanation_style(const Explanation& explanation) {
+  if (explanation.cause == "finished" || explanation.cause == "running" || explanation.cause == "next")
+    return OutputStyle::good;
+  return explanation.state == "ended" || explanation.state == "unknown" || explanation.cause == "place_lost"
+             ? OutputStyle::bad
+             : OutputStyle::warn;
 }
 
 Result<int> explain_job(Invocation& call) {
-  MJ_TRY(key, job_argument(call));
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(about, inspect_job(*opened.store, context_of(call), key));
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(situation, inspect_job(*session.store, call.context(), key));
   // The store detects the death of the owner only when the lease expires, but on the host of a killed `run` it is known
   // now.
-  const ClaimView& claim = about.job.claim;
-  about.owner_ended =
+  const ClaimView& claim = situation.job.claim;
+  situation.owner_ended =
       claim.state == "live" && InstanceFiles(call.settings.state_dir, claim.runner).has_ended(claim.instance);
-  const Explanation why = explain(about);
+  const Explanation explanation = explain(situation);
   if (call.json) {
-    print(dump_json({{"key", why.job_key},
-                     {"state", why.state},
-                     {"cause", why.cause},
-                     {"reason", why.reason},
-                     {"evidence", why.evidence},
-                     {"next", why.next}},
-                    2) +
-          "\n");
+    print_json({{"key", explanation.job_key},
+                {"state", explanation.state},
+                {"cause", explanation.cause},
+                {"reason", explanation.reason},
+                {"evidence", explanation.evidence},
+                {"next", explanation.next_action}});
   } else {
-    print(fmt::format("{}  {} {}\n", why.job_key, paint(tone_of(why), why.state), why.cause));
-    print(fmt::format("  {}   {}\n", paint(OutputStyle::strong, "reason"), one_line(why.reason)));
-    for (const std::string& line : why.evidence) {
-      print(fmt::format("  {} {}\n", paint(OutputStyle::faint, "evidence"), one_line(line)));
-    }
-    print(fmt::format("  {}     {}\n", paint(OutputStyle::strong, "next"), one_line(why.next)));
+    print(fmt::format("{}  {} {}\n", explanation.job_key, paint(explanation_style(explanation), explanation.state),
+                      explanation.cause));
+    print_explanation(explanation.reason, explanation.evidence, explanation.next_action);
   }
-  return why.cause == "no_such_job" || why.cause == "in_database_0" ? EX_NOINPUT : 0;
+  return explanation.cause == "no_such_job" || explanation.cause == "in_database_0" ? EX_NOINPUT : 0;
 }
 
 }  // namespace
 
-int job_cancel_command(Invocation& call) { return finish(cancel(call)); }
-int job_delete_command(Invocation& call) { return finish(remove_job(call)); }
-int job_retry_command(Invocation& call) { return finish(retry(call)); }
-int job_restart_command(Invocation& call) { return finish(restart(call)); }
+int job_cancel_command(Invocation& call) { return finish(cancel_job(call)); }
+int job_delete_command(Invocation& call) { return finish(delete_job(call)); }
+int job_retry_command(Invocation& call) { return finish(retry_job(call)); }
+int job_restart_command(Invocation& call) { return finish(restart_job(call)); }
 int job_explain_command(Invocation& call) { return finish(explain_job(call)); }
-int job_approve_command(Invocation& call) { return finish(answer_approval(call, true)); }
-int job_reject_command(Invocation& call) { return finish(answer_approval(call, false)); }
+int job_approve_command(Invocation& call) { return finish(answer_job_approval(call, true)); }
+int job_reject_command(Invocation& call) { return finish(answer_job_approval(call, false)); }
 
 // mycojobs job artifacts JOB [NAME]: artifact files of a job.
 
 namespace {
 
-constexpr std::size_t kMaxOnTerminal = 1U << 20;
+constexpr std::size_t kMaxTerminalBytes = 1U << 20;
 
-struct FoundArtifacts {
+struct JobArtifacts {
   std::string key;
-  std::vector<StoredArtifact> all;
-  std::string where;  // "runner 3 on host atlas"
+  std::vector<StoredArtifact> artifacts;
+  std::string location;  // where artifacts are that are not on this host: "runner 3 on host atlas"
 };
 
-std::string runner_of(Store& store, Id context, Id runner) {
-  if (runner == 0) return "an unknown runner";
-  const std::string named = fmt::format("runner {}", runner);
-  const auto all = store.runners(context);
-  if (!all) return named;
-  const auto found = std::find_if(all->begin(), all->end(), [&](const auto& each) { return each.runner.id == runner; });
-  const bool known = found != all->end() && !found->hold.host.empty();
-  return known ? named + " on host " + one_line(found->hold.host) : named;
+std::string describe_runner(Store& store, Id context, Id id) {
+  if (id == 0) return "an unknown runner";
+  const std::string name = fmt::format("runner {}", id);
+  const auto runners = store.runners(context);
+  if (!runners) return name;
+  const auto runner =
+      std::find_if(runners->begin(), runners->end(), [&](const RunnerInfo& info) { return info.runner.id == id; });
+  const bool has_host = runner != runners->end() && !runner->holder.host.empty();
+  return has_host ? name + " on host " + one_line(runner->holder.host) : name;
 }
 
-Result<FoundArtifacts> find(const Invocation& call) {
-  MJ_TRY(key, job_argument(call));
-  MJ_TRY(opened, open_to_answer(call));
-  const Id context = context_of(call);
-  MJ_TRY(view, load_job(*opened.store, context, key));
+Result<JobArtifacts> find_job_artifacts(const Invocation& call) {
+  MJ_TRY(key, parse_job_argument(call));
+  MJ_TRY(session, open_store_for_query(call));
+  const Id context = call.context();
+  MJ_TRY(view, load_job(*session.store, context, key));
   std::vector<std::string> store_names;
   if (!view.job.artifacts.empty()) {
-    MJ_TRY(names, artifact_store_names(*opened.store, context));
+    MJ_TRY(names, artifact_store_names(*session.store, context));
     store_names = std::move(names);
   }
   const auto folders = artifact_folders(call.settings.state_dir, context, key, store_names);
-  FoundArtifacts found{key, read_artifacts(view.job.artifacts, folders), {}};
-  if (!std::all_of(found.all.begin(), found.all.end(), is_on_this_host))
-    found.where = runner_of(*opened.store, context, view.job.runner_id);
-  return found;
+  JobArtifacts job_artifacts{key, read_artifacts(view.job.artifacts, folders), {}};
+  if (!std::all_of(job_artifacts.artifacts.begin(), job_artifacts.artifacts.end(), is_local_artifact))
+    job_artifacts.location = describe_runner(*session.store, context, view.job.runner_id);
+  return job_artifacts;
 }
 
 // Adds the remedy for an artifact that is on another host.
-Error explained(const FoundArtifacts& found, const StoredArtifact& artifact, Error error) {
+Error add_location(const JobArtifacts& job_artifacts, const StoredArtifact& artifact, Error error) {
   if (error.code == Code::not_found) {
     error.message += fmt::format("; the job ran at {}: call this there, with the --state-dir of its agent",
-                                 found.where.empty() ? "another host" : found.where);
+                                 job_artifacts.location.empty() ? "another host" : job_artifacts.location);
   }
-  error.message.insert(0, found.key + ": artifact " + excerpt(artifact.name, 200) + ": ");
+  error.message.insert(0, job_artifacts.key + ": artifact " + excerpt(artifact.name, 200) + ": ");
   return error;
 }
 
@@ -575,90 +557,90 @@ nlohmann::json to_json(const StoredArtifact& artifact) {
           {"bytes", artifact.bytes},
           {"sha256", artifact.sha256},
           {"executable", artifact.executable},
-          {"here", is_on_this_host(artifact)},
+          {"here", is_local_artifact(artifact)},
           {"path", artifact.path}};
 }
 
-void list(const Invocation& call, const FoundArtifacts& found) {
-  if (call.json) {
-    nlohmann::json array = nlohmann::json::array();
-    for (const auto& each : found.all) array.push_back(to_json(each));
-    print(dump_json(array, 2) + "\n");
-    return;
+void list_artifacts(const Invocation& call, const JobArtifacts& job_artifacts) {
+  if (!call.json && job_artifacts.artifacts.empty()) return print_message(job_artifacts.key + " stored no artifacts");
+  nlohmann::json array = nlohmann::json::array();
+  TableRows rows{{"NAME", "BYTES", "HERE", "SHA256"}};
+  for (const StoredArtifact& artifact : job_artifacts.artifacts) {
+    array.push_back(to_json(artifact));
+    rows.push_back({one_line(artifact.name), std::to_string(artifact.bytes), is_local_artifact(artifact) ? "yes" : "no",
+                    artifact.sha256});
   }
-  if (found.all.empty()) return print_message(found.key + " stored no artifacts");
-  std::vector<std::vector<std::string>> rows{{"NAME", "BYTES", "HERE", "SHA256"}};
-  for (const auto& each : found.all)
-    rows.push_back(
-        {one_line(each.name), std::to_string(each.bytes), is_on_this_host(each) ? "yes" : "no", each.sha256});
-  print_table(rows);
-  if (!found.where.empty()) print_message("the other artifacts are at " + found.where);
+  print_listing(call, array, rows);
+  if (!call.json && !job_artifacts.location.empty())
+    print_message("the other artifacts are at " + job_artifacts.location);
 }
 
 // Prints the artifact unchanged, except to a terminal, where untrusted control characters must not have an effect.
 Result<void> print_artifact(const StoredArtifact& artifact) {
   if (::isatty(STDOUT_FILENO) == 0)
-    return read_artifact(artifact, [](std::string_view bytes) { return write_out(STDOUT_FILENO, bytes); });
+    return read_artifact(artifact, [](std::string_view bytes) { return write_to_descriptor(STDOUT_FILENO, bytes); });
   std::string text;
   MJ_CHECK(read_artifact(artifact, [&text](std::string_view bytes) -> Result<void> {
-    text.append(bytes.substr(0, kMaxOnTerminal + 1 - std::min(text.size(), kMaxOnTerminal + 1)));
+    text.append(bytes.substr(0, kMaxTerminalBytes + 1 - std::min(text.size(), kMaxTerminalBytes + 1)));
     return {};
   }));
-  if (text.size() > kMaxOnTerminal || !is_utf8(text) || text.find('\0') != std::string::npos)
+  if (text.size() > kMaxTerminalBytes || !is_utf8(text) || text.find('\0') != std::string::npos)
     return fail(Code::invalid, "cannot be shown on a terminal: give --output FILE");
   print(printable(text));
   return {};
 }
 
-Result<void> write_one(const StoredArtifact& artifact, const std::string& output) {
-  std::error_code unseen;  // opening the path reports the error
-  if (std::filesystem::is_directory(output, unseen) || output.ends_with('/')) {
+Result<void> write_artifact(const StoredArtifact& artifact, const std::string& output) {
+  std::error_code error;  // opening the path reports the error
+  if (std::filesystem::is_directory(output, error) || output.ends_with('/')) {
     MJ_TRY(folder, OutputFolder::open(output));
     return copy_artifact(artifact, folder);
   }
   const std::filesystem::path path(output);
   MJ_TRY(folder, OutputFolder::open(path.has_parent_path() ? path.parent_path().string() : "."));
-  StoredArtifact renamed = artifact;
-  renamed.name = path.filename().string();
-  return copy_artifact(renamed, folder);
+  StoredArtifact output_artifact = artifact;
+  output_artifact.name = path.filename().string();
+  return copy_artifact(output_artifact, folder);
 }
 
-Result<int> artifacts(const Invocation& call) {
+Result<int> print_or_write_artifacts(const Invocation& call) {
   const std::string output = call.get("output");
   if (call.has("output") && output.empty()) return fail(Code::invalid, "--output: is empty");
-  MJ_TRY(found, find(call));
-  const bool one = call.arguments.size() > 1;
-  std::vector<StoredArtifact> wanted = found.all;
-  if (one) {
-    std::erase_if(wanted, [&](const auto& each) { return each.name != call.arguments[1]; });
-    if (wanted.empty()) {
-      return fail(Code::not_found, fmt::format("{} stored no artifact {}: `mycojobs job artifacts {}` lists them",
-                                               found.key, excerpt(call.arguments[1], 200), found.key.substr(4)));
+  MJ_TRY(job_artifacts, find_job_artifacts(call));
+  const bool is_single = call.arguments.size() > 1;
+  std::vector<StoredArtifact> selected = job_artifacts.artifacts;
+  if (is_single) {
+    std::erase_if(selected, [&](const auto& artifact) { return artifact.name != call.arguments[1]; });
+    if (selected.empty()) {
+      return fail(Code::not_found,
+                  fmt::format("{} stored no artifact {}: `mycojobs job artifacts {}` lists them", job_artifacts.key,
+                              excerpt(call.arguments[1], 200), job_artifacts.key.substr(4)));
     }
   }
-  if (!call.has("output") && (call.json || !one)) {
-    found.all = wanted;
-    list(call, found);
+  if (!call.has("output") && (call.json || !is_single)) {
+    job_artifacts.artifacts = selected;
+    list_artifacts(call, job_artifacts);
     return 0;
   }
-  for (const StoredArtifact& each : wanted) {
-    Result<void> done;
+  for (const StoredArtifact& artifact : selected) {
+    Result<void> result;
     if (!call.has("output")) {
-      done = print_artifact(each);
-    } else if (one) {
-      done = write_one(each, output);
+      result = print_artifact(artifact);
+    } else if (is_single) {
+      result = write_artifact(artifact, output);
     } else {
       MJ_TRY(folder, OutputFolder::open(output));
-      done = copy_artifact(each, folder);
+      result = copy_artifact(artifact, folder);
     }
-    if (!done) return tl::unexpected<Error>(explained(found, each, std::move(done).error()));
-    if (call.has("output")) print_message("wrote " + one_line(each.name) + " (" + size_text(each.bytes) + ")");
+    if (!result) return tl::unexpected<Error>(add_location(job_artifacts, artifact, std::move(result).error()));
+    if (call.has("output"))
+      print_message("wrote " + one_line(artifact.name) + " (" + format_size(artifact.bytes) + ")");
   }
   return 0;
 }
 
 }  // namespace
 
-int job_artifacts_command(Invocation& call) { return finish(artifacts(call)); }
+int job_artifacts_command(Invocation& call) { return finish(print_or_write_artifacts(call)); }
 
 }  // namespace mycojobs

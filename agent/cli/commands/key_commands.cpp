@@ -4,7 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "base/ed25519.h"
-#include "cli/commands/command_table.h"
+#include "cli/command_output.h"
+#include "cli/commands/commands.h"
+#include "cli/key_files.h"
+#include "cli/request_arguments.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "inspect/receipt_check.h"
@@ -15,15 +18,15 @@
 namespace mycojobs {
 namespace {
 
-Result<int> make_key(Invocation& call) {
-  MJ_TRY(file, key_file(call.settings, call.arguments.at(0)));
-  std::error_code failed;
+Result<int> create_key(Invocation& call) {
+  MJ_TRY(file, key_file_path(call.settings, call.arguments.at(0)));
+  std::error_code error;
   const auto folder = std::filesystem::path(file).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder, failed);
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
   const SigningKey key = SigningKey::make();
   MJ_CHECK(key.save(file));
   if (call.json) {
-    print(dump_json({{"file", file}, {"public_key", key.public_key()}}) + "\n");
+    print_json_line({{"file", file}, {"public_key", key.public_key()}});
   } else {
     print_message("the secret half is in " + file + ", readable by you alone; this is the public key:");
     print(key.public_key() + "\n");
@@ -35,61 +38,61 @@ Result<int> make_key(Invocation& call) {
 Result<int> show_keys(Invocation& call) {
   std::vector<std::string> names = call.arguments;
   if (names.empty()) {
-    std::error_code failed;
-    for (std::filesystem::directory_iterator each(call.settings.keys_dir, failed), end; !failed && each != end;
-         each.increment(failed)) {
-      if (each->path().extension() == ".key") names.push_back(each->path().stem());
+    std::error_code error;
+    for (std::filesystem::directory_iterator entry(call.settings.keys_dir, error), end; !error && entry != end;
+         entry.increment(error)) {
+      if (entry->path().extension() == ".key") names.push_back(entry->path().stem());
     }
-    if (failed && failed != std::errc::no_such_file_or_directory)
-      return fail(Code::io, call.settings.keys_dir + ": " + failed.message());
+    if (error && error != std::errc::no_such_file_or_directory)
+      return fail(Code::io, call.settings.keys_dir + ": " + error.message());
     std::sort(names.begin(), names.end());
   }
-  nlohmann::json rows = nlohmann::json::array();
-  std::vector<std::vector<std::string>> table{{"NAME", "PUBLIC KEY"}};
+  nlohmann::json array = nlohmann::json::array();
+  TableRows rows{{"NAME", "PUBLIC KEY"}};
   for (const std::string& name : names) {
-    MJ_TRY(file, key_file(call.settings, name));
+    MJ_TRY(file, key_file_path(call.settings, name));
     MJ_TRY(key, SigningKey::load(file));
-    rows.push_back({{"name", name}, {"file", file}, {"public_key", key.public_key()}});
-    table.push_back({printable(name), key.public_key()});
+    array.push_back({{"name", name}, {"file", file}, {"public_key", key.public_key()}});
+    rows.push_back({printable(name), key.public_key()});
   }
-  const bool one = !call.arguments.empty();
+  const bool is_single = !call.arguments.empty();
   if (call.json) {
-    print(dump_json(one ? rows.front() : rows, 2) + "\n");
-  } else if (one) {
-    print(table.back().back() + "\n");
+    print_json(is_single ? array.front() : array);
+  } else if (is_single) {
+    print(rows.back().back() + "\n");
   } else {
-    print_table(table);
+    print_table(rows);
   }
   return 0;
 }
 
 Result<int> verify_receipt(Invocation& call) {
-  MJ_TRY(key, job_argument(call));
+  MJ_TRY(key, parse_job_argument(call));
   const std::string pubkey = call.get("key");
   if (call.has("key") && !is_public_key(pubkey))
     return fail(Code::invalid,
                 "--key: " + excerpt(pubkey, 80) + " is not a public key: 64 characters of lower-case hex");
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(checks, check_receipt_of(*opened.store, context_of(call), key, pubkey));
-  bool all = true;
-  nlohmann::json rows = nlohmann::json::array();
-  std::vector<std::vector<std::string>> table;
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(checks, check_receipt(*session.store, call.context(), key, pubkey));
+  bool all_hold = true;
+  nlohmann::json array = nlohmann::json::array();
+  TableRows rows;
   for (const ReceiptCheck& check : checks) {
-    all = all && check.holds;
-    rows.push_back({{"what", check.what}, {"holds", check.holds}, {"detail", to_utf8(check.detail)}});
-    table.push_back({check.holds ? "holds" : "DOES NOT HOLD", check.what, printable(check.detail)});
+    all_hold = all_hold && check.passed;
+    array.push_back({{"what", check.part}, {"holds", check.passed}, {"detail", to_utf8(check.detail)}});
+    rows.push_back({check.passed ? "holds" : "DOES NOT HOLD", check.part, printable(check.detail)});
   }
   if (call.json) {
-    print(dump_json({{"job", key}, {"holds", all}, {"checks", rows}}) + "\n");
+    print_json_line({{"job", key}, {"holds", all_hold}, {"checks", array}});
   } else {
-    print_table(table);
+    print_table(rows);
   }
-  return all ? 0 : 1;
+  return all_hold ? 0 : 1;
 }
 
 }  // namespace
 
-int key_new_command(Invocation& call) { return finish(make_key(call)); }
+int key_new_command(Invocation& call) { return finish(create_key(call)); }
 int key_show_command(Invocation& call) { return finish(show_keys(call)); }
 int key_list_command(Invocation& call) { return finish(show_keys(call)); }
 int receipt_verify_command(Invocation& call) { return finish(verify_receipt(call)); }

@@ -9,7 +9,7 @@ namespace mycojobs {
 namespace {
 
 // Escapes characters with a special meaning in scdoc.
-std::string text_of(std::string_view text) {
+std::string escape(std::string_view text) {
   std::string out;
   for (char c : text) {
     if (std::string_view("\\*_`#[]|<>~+.'-").find(c) != std::string_view::npos) out += '\\';
@@ -18,64 +18,65 @@ std::string text_of(std::string_view text) {
   return out;
 }
 
-std::string bold(std::string_view text) { return "*" + text_of(text) + "*"; }
+std::string bold(std::string_view text) { return "*" + escape(text) + "*"; }
 
-std::string upper_first(std::string_view text) {
+std::string capitalize(std::string_view text) {
   std::string out(text);
   if (!out.empty() && out[0] >= 'a' && out[0] <= 'z') out[0] = static_cast<char>(out[0] - 'a' + 'A');
   return out;
 }
 
 // Returns the title "name(1) "mycojobs" ..." and the section NAME.
-std::string heading(std::string_view name, char section, std::string_view about) {
+std::string make_heading(std::string_view name, char section, std::string_view description) {
   return std::string(name) + "(" + section + ") \"mycojobs\" \"mycojobs\"\n\n# NAME\n\n" + std::string(name) + " - " +
-         std::string(about) + "\n\n";
+         std::string(description) + "\n\n";
 }
 
-std::string definition(const std::string& term, std::string_view about) {
-  return term + "\n\t" + text_of(upper_first(about)) + ".\n\n";
+std::string format_definition(const std::string& term, std::string_view description) {
+  return term + "\n\t" + escape(capitalize(description)) + ".\n\n";
 }
 
-std::string definition_of(const FlagRow& flag) {
-  const std::string value = flag.value.empty() ? "" : " " + text_of(flag.value);
-  std::string about(flag.help);
-  if (!flag.choices.empty()) about += "; one of " + std::string(flag.choices);
-  if (flag.repeats) about += "; may be given often";
-  return definition(bold("--" + std::string(flag.name)) + value, about);
+std::string format_definition(const FlagRow& flag) {
+  const std::string value = flag.value.empty() ? "" : " " + escape(flag.value);
+  std::string description(flag.help);
+  if (!flag.choices.empty()) description += "; one of " + std::string(flag.choices);
+  if (flag.is_repeatable) description += "; may be given often";
+  return format_definition(bold("--" + std::string(flag.name)) + value, description);
 }
 
-std::string definition_of(const Option& option) {
-  const std::string value(value_name(option));
-  std::string term = bold(flag_of(option)) + (value.empty() ? "" : " " + text_of(value));
-  if (option.type == OptionType::flag) term += ", " + bold("--no-" + flag_of(option).substr(2));
-  std::string about(option.help);
-  if (!option.choices.empty()) about += "; one of " + std::string(option.choices);
-  if (!option.fallback.empty()) about += "; default " + std::string(option.fallback);
-  about += "; in the file " + std::string(option.name) + ", in the environment " + environment_of(option);
-  if (!option.commands.empty()) about += "; a flag of " + std::string(option.commands) + " and config";
-  return definition(term, about);
+std::string format_definition(const Option& option) {
+  const std::string value(value_placeholder(option));
+  std::string term = bold(get_flag_name(option)) + (value.empty() ? "" : " " + escape(value));
+  if (option.type == OptionType::flag) term += ", " + bold("--no-" + get_flag_name(option).substr(2));
+  std::string description(option.help);
+  if (!option.choices.empty()) description += "; one of " + std::string(option.choices);
+  if (!option.fallback.empty()) description += "; default " + std::string(option.fallback);
+  description += "; in the file " + std::string(option.name) + ", in the environment " + get_variable_name(option);
+  if (!option.commands.empty()) description += "; a flag of " + std::string(option.commands) + " and config";
+  return format_definition(term, description);
 }
 
 const std::string kCommonFlags =
-    definition("*--config* FILE", "configuration file, TOML; in the environment MYCOJOBS_CONFIG") +
-    definition("*--json*", "answer in JSON on stdout") + definition("*--help*, *-h*", "print what a command takes");
+    format_definition("*--config* FILE", "configuration file, TOML; in the environment MYCOJOBS_CONFIG") +
+    format_definition("*--json*", "answer in JSON on stdout") +
+    format_definition("*--help*, *-h*", "print what a command takes");
 
-std::string settings_of(std::string_view command) {
+std::string format_settings_of_command(std::string_view command) {
   std::string out;
   for (const Option& option : options()) {
-    if (accepts_flag(option, command)) out += definition_of(option);
+    if (accepts_flag(option, command)) out += format_definition(option);
   }
   return out;
 }
 
-std::string all_settings() {
+std::string format_all_settings() {
   std::string out;
-  for (const Option& option : options()) out += definition_of(option);
+  for (const Option& option : options()) out += format_definition(option);
   return out;
 }
 
-std::string exits() {
-  static const std::vector<std::pair<std::string_view, std::string_view>> kExits = {
+std::string format_exit_status() {
+  static const std::vector<std::pair<std::string_view, std::string_view>> kExitCodes = {
       {"0", "it is done; of run, flow start --follow, flow watch and flow result: job or flow has finished"},
       {"1", "it has found an error; of commands that reflect a job or a flow: it has failed"},
       {"64, 65, 66", "a wrong command line; a wrong input or setting; no such file, job or flow"},
@@ -86,7 +87,7 @@ std::string exits() {
       {"141", "the reader of its output has exited"},
   };
   std::string out = "# EXIT STATUS\n\n";
-  for (const auto& [code, about] : kExits) out += definition(bold(code), about);
+  for (const auto& [code, description] : kExitCodes) out += format_definition(bold(code), description);
   return out;
 }
 
@@ -97,19 +98,19 @@ constexpr std::string_view kFiles =
     "_/etc/mycojobs/secrets_\n\tSecrets that jobs may ask for, CONTEXT/NAME.\n\n"
     "_/var/lib/mycojobs_, _~/.local/state/mycojobs_\n\tWork folders, artifacts, the private Redis.\n\n";
 
-std::string see_also(std::string_view self) {
+std::string format_see_also(std::string_view page) {
   std::string out;
-  for (std::string_view each : kManPages) {
-    if (each == self) continue;
-    const auto dot = each.rfind('.');
-    out += (out.empty() ? "" : ", ") + bold(each.substr(0, dot)) + "(" + std::string(each.substr(dot + 1)) + ")";
+  for (std::string_view name : kManPages) {
+    if (name == page) continue;
+    const auto dot = name.rfind('.');
+    out += (out.empty() ? "" : ", ") + bold(name.substr(0, dot)) + "(" + std::string(name.substr(dot + 1)) + ")";
   }
   return "# SEE ALSO\n\n" + out +
          "\n\nThe manual is _/usr/share/doc/mycojobs/docs/manual.md_ where the package is installed.\n";
 }
 
-std::string program_page() {
-  std::string out = heading("mycojobs", '1', "runs scripts as jobs on many hosts with Redis between them");
+std::string make_program_page() {
+  std::string out = make_heading("mycojobs", '1', "runs scripts as jobs on many hosts with Redis between them");
   out +=
       "# SYNOPSIS\n\n*mycojobs* COMMAND \\[FLAGS\\] \\[ARGUMENTS\\]\n\n# DESCRIPTION\n\n"
       "Agents take jobs from lists of Redis and run each in a sandbox; coordinators advance flows of jobs. Answers are "
@@ -118,23 +119,24 @@ std::string program_page() {
       "else the one of a running *mycojobs dev*, else a private one for as long as they need it.\n\n"
       "JOB is CALLER:ID, or ID for caller 1. QUEUE is a script type or a key that *mycojobs queue list* shows.\n\n"
       "# COMMANDS\n\n";
-  for (const Command& row : commands()) {
-    const std::string arguments = row.arguments.empty() ? "" : " " + std::string(row.arguments);
-    out += "## mycojobs " + std::string(row.name) + arguments + "\n\n" +  // scdoc takes a heading as it is
-           text_of(upper_first(row.help)) + ".\n\n";
-    for (const FlagRow& flag : row.flags) out += definition_of(flag);
+  for (const Command& command : commands()) {
+    const std::string arguments = command.arguments.empty() ? "" : " " + std::string(command.arguments);
+    out += "## mycojobs " + std::string(command.name) + arguments + "\n\n" +  // scdoc takes a heading as it is
+           escape(capitalize(command.help)) + ".\n\n";
+    for (const FlagRow& flag : command.flags) out += format_definition(flag);
   }
   return out + "# FLAGS OF EVERY COMMAND\n\n" + kCommonFlags +
          "# SETTINGS AS FLAGS\n\nA flag is over the environment, that over the file, that over the default. Where a "
          "line "
          "names commands, these alone take the flag.\n\n" +
-         all_settings() + exits() + std::string(kFiles) + see_also("mycojobs.1");
+         format_all_settings() + format_exit_status() + std::string(kFiles) + format_see_also("mycojobs.1");
 }
 
-struct Service {
-  std::string_view page, command, about, description;
+// The man page of a service.
+struct ServicePage {
+  std::string_view page, command, summary, description;
 };
-constexpr Service kServices[] = {
+constexpr ServicePage kServicePages[] = {
     {"mycojobs-agent.8", "agent", "worker of mycojobs: takes jobs from Redis and runs each in a sandbox",
      "Serves the queues of a Redis as a runner, until TERM. The first TERM or INT drains: nothing more is "
      "claimed, running jobs finish. A second one returns the running jobs to their queues. A third exits immediately: "
@@ -151,15 +153,16 @@ constexpr Service kServices[] = {
      "Under systemd it is *mycojobs-coordinator.service*."},
 };
 
-std::string service_page(const Service& service) {
+std::string make_service_page(const ServicePage& service) {
   const std::string_view name = service.page.substr(0, service.page.rfind('.'));
-  return heading(name, '8', service.about) + "# SYNOPSIS\n\n*mycojobs " + text_of(service.command) +
+  return make_heading(name, '8', service.summary) + "# SYNOPSIS\n\n*mycojobs " + escape(service.command) +
          "* \\[FLAGS\\]\n\n# DESCRIPTION\n\n" + std::string(service.description) + "\n\n# FLAGS\n\n" + kCommonFlags +
-         settings_of(service.command) + exits() + std::string(kFiles) + see_also(service.page);
+         format_settings_of_command(service.command) + format_exit_status() + std::string(kFiles) +
+         format_see_also(service.page);
 }
 
-std::string settings_page() {
-  std::string out = heading("mycojobs.toml", '5', "settings of mycojobs");
+std::string make_settings_page() {
+  std::string out = make_heading("mycojobs.toml", '5', "settings of mycojobs");
   out +=
       "# DESCRIPTION\n\nA file in TOML: _/etc/mycojobs/config.toml_ of root, _~/.config/mycojobs/config.toml_ of an "
       "ordinary user, or what *--config* or MYCOJOBS\\_CONFIG names. Flags are over the environment, that over the "
@@ -170,23 +173,23 @@ std::string settings_page() {
       "\\[ceiling\\], "
       "\\[contexts.N\\] and \\[executors.NAME\\] are explained in the manual.\n\n# SETTINGS\n\n";
   for (const Option& option : options()) {
-    std::string about(option.help);
-    if (!option.choices.empty()) about += "; one of " + std::string(option.choices);
-    if (!option.fallback.empty()) about += "; default " + std::string(option.fallback);
-    out += definition(bold(option.name), about);
+    std::string description(option.help);
+    if (!option.choices.empty()) description += "; one of " + std::string(option.choices);
+    if (!option.fallback.empty()) description += "; default " + std::string(option.fallback);
+    out += format_definition(bold(option.name), description);
   }
   return out +
          "# EXAMPLE\n\n```\nredis = \"redis://10.0.0.5:6379\"\nslots = 8\n\n[sandbox]\nmemory = \"512MiB\"\n```\n\n" +
-         std::string(kFiles) + see_also("mycojobs.toml.5");
+         std::string(kFiles) + format_see_also("mycojobs.toml.5");
 }
 
 }  // namespace
 
-std::string man_page(std::string_view name) {
-  if (name == "mycojobs.1") return program_page();
-  if (name == "mycojobs.toml.5") return settings_page();
-  for (const Service& each : kServices) {
-    if (each.page == name) return service_page(each);
+std::string make_man_page(std::string_view name) {
+  if (name == "mycojobs.1") return make_program_page();
+  if (name == "mycojobs.toml.5") return make_settings_page();
+  for (const ServicePage& service : kServicePages) {
+    if (service.page == name) return make_service_page(service);
   }
   return "";
 }

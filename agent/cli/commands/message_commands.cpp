@@ -7,10 +7,13 @@
 
 #include "base/ed25519.h"
 #include "base/parse.h"
-#include "cli/commands/command_table.h"
+#include "cli/command_output.h"
+#include "cli/commands/commands.h"
 #include "cli/commands/flow_commands.h"
 #include "cli/commands/flow_start_commands.h"
 #include "cli/job_submission.h"
+#include "cli/key_files.h"
+#include "cli/request_arguments.h"
 #include "cli/run_service.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
@@ -28,88 +31,80 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kErrorColumns = 60;        // limit in lists; `message show` prints the whole error
-constexpr std::uint64_t kUnavailableMs = 30000;  // maximum time for which an unavailable store is retried
-constexpr std::uint64_t kTimeoutMs = 2000;       // delay before the delivery state of a message is displayed
+constexpr std::size_t kMaxErrorColumns = 60;               // limit in lists; `message show` prints the whole error
+constexpr std::uint64_t kMaxMessageUnavailableMs = 30000;  // maximum time for which an unavailable store is retried
+constexpr std::uint64_t kDeliveryStateDelayMs = 2000;      // delay before the delivery state of a message is displayed
 
 bool has_ended(MessageStatus status) { return status == MessageStatus::processed || status == MessageStatus::error; }
 
-struct MessageName {
+struct MessageId {
   Id caller = kDefaultCaller, id = 0;
 };
 
 // Parses "12:101", "message:12:101", or "101" for the default caller.
-Result<MessageName> message_argument(const Invocation& call) {
+Result<MessageId> parse_message_argument(const Invocation& call) {
   std::string text = call.arguments.at(0);
   if (text.starts_with("message:")) text.erase(0, 8);
   const auto colon = text.find(':');
   std::uint64_t caller = kDefaultCaller, id = 0;
-  const bool read = (colon == std::string::npos || parse_u64(text.substr(0, colon), caller)) &&
-                    parse_u64(text.substr(colon == std::string::npos ? 0 : colon + 1), id);
-  if (!read || caller == 0 || id == 0 || caller > UINT32_MAX || id > UINT32_MAX)
+  const bool is_valid = (colon == std::string::npos || parse_u64(text.substr(0, colon), caller)) &&
+                        parse_u64(text.substr(colon == std::string::npos ? 0 : colon + 1), id);
+  if (!is_valid || caller == 0 || id == 0 || caller > UINT32_MAX || id > UINT32_MAX)
     return fail(Code::invalid,
                 "MESSAGE: " + excerpt(call.arguments.at(0)) + " is not a message: give CALLER:ID, for example 12:101");
-  return MessageName{static_cast<Id>(caller), static_cast<Id>(id)};
+  return MessageId{static_cast<Id>(caller), static_cast<Id>(id)};
 }
 
 Result<Message> load_message(const Invocation& call, Store& store) {
-  MJ_TRY(name, message_argument(call));
-  MJ_TRY(who, request_context(call));
-  return service::read_message(who, store, name.caller, name.id);
+  MJ_TRY(name, parse_message_argument(call));
+  MJ_TRY(caller, request_context(call));
+  return service::read_message(caller, store, name.caller, name.id);
 }
 
-Result<int> list(Invocation& call) {
-  MJ_TRY(limit, count_flag(call, "limit", 50));
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(who, request_context(call));
-  MJ_TRY(messages, service::list_messages(who, *opened.store, limit));
+Result<int> list_messages(Invocation& call) {
+  MJ_TRY(limit, parse_count_flag(call, "limit", 50));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(messages, service::list_messages(caller, *session.store, limit));
   nlohmann::json array = nlohmann::json::array();
-  std::vector<std::vector<std::string>> rows{{"MESSAGE", "TYPE", "STATUS", "TOPIC", "ERROR"}};
+  TableRows rows{{"MESSAGE", "TYPE", "STATUS", "TOPIC", "ERROR"}};
   for (const Message& message : messages) {
     array.push_back(to_json(message));
     array.back()["state"] = service::message_word(message);
     rows.push_back({redis_key(message).substr(8), std::string(to_string(message.message_type)),
                     std::string(service::message_word(message)), printable(message.topic),
-                    shorten_message(printable(message.error), kErrorColumns)});
+                    shorten_message(printable(message.error), kMaxErrorColumns)});
   }
-  if (call.json) {
-    print(dump_json(array, 2) + "\n");
-  } else {
-    print_list(rows);
-  }
-  return 0;
+  return print_listing(call, array, rows, TableFit::screen);
 }
 
-Result<int> show(Invocation& call) {
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(message, load_message(call, *opened.store));
+Result<int> show_message(Invocation& call) {
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(message, load_message(call, *session.store));
   nlohmann::json fields = service::message_json(message);
   // Delivery state of a sent message, with the reason of a delay.
-  constexpr std::string_view kAsked[] = {"state", "tries", "why", "answer"};
-  auto mark = opened.store->load_fields(context_of(call), "mj:message:" + redis_key(message), kAsked);
+  constexpr std::string_view kMarkFields[] = {"state", "tries", "why", "answer"};
+  auto mark = session.store->load_fields(call.context(), "mj:message:" + redis_key(message), kMarkFields);
   if (!mark && mark.error().code != Code::not_found) return tl::unexpected<Error>(std::move(mark).error());
   if (mark) {
     for (const auto& [name, value] : *mark) fields["mark"][name] = value;
   }
-  if (call.json) {
-    print(dump_json(fields, 2) + "\n");
-    return 0;
-  }
-  std::vector<std::vector<std::string>> rows;
+  if (call.json) return print_json(fields);
+  TableRows rows;
   for (const auto& [name, value] : fields.items())
     rows.push_back({name, printable(value.is_string() ? value.get<std::string>() : dump_json(value))});
   print_table(rows);
   return 0;
 }
 
-Result<SigningKey> senders_key(const Invocation& call) {
+Result<SigningKey> load_sender_key(const Invocation& call) {
   if (!call.has("key")) return fail(Code::invalid, "--key: name the sender's key, made by `mycojobs key new NAME`");
-  MJ_TRY(file, key_file(call.settings, call.get("key")));
+  MJ_TRY(file, key_file_path(call.settings, call.get("key")));
   return SigningKey::load(file);
 }
 
 // Verification uses the public key of the message's caller, so the signing key must match.
-Result<void> check_senders_key(Store& store, const Message& message, const SigningKey& key) {
+Result<void> check_sender_key(Store& store, const Message& message, const SigningKey& key) {
   const std::string actor = std::to_string(message.caller_id);
   auto fields = store.load(0, "actor:" + actor);
   if (!fields && fields.error().code != Code::not_found) return tl::unexpected<Error>(std::move(fields).error());
@@ -123,11 +118,11 @@ Result<void> check_senders_key(Store& store, const Message& message, const Signi
 }
 
 // Signs the message and stores the signature, if the record still has the fields `stored` that were read.
-Result<void> sign_stored(const Invocation& call, Store& store, const Fields& stored, Message& message,
+Result<void> sign_record(const Invocation& call, Store& store, const Fields& stored, Message& message,
                          const SigningKey& key) {
   MJ_TRY(now_ms, store.now_ms());
   message.created_at = static_cast<std::uint32_t>(now_ms / 1000);
-  MJ_CHECK(service::name_target(store, context_of(call), message));
+  MJ_CHECK(service::name_target(store, call.context(), message));
   MJ_CHECK(sign(message, key));
   const Fields fields{{"created_at", std::to_string(message.created_at)},
                       {"target_context", std::to_string(message.target_context)},
@@ -135,57 +130,58 @@ Result<void> sign_stored(const Invocation& call, Store& store, const Fields& sto
                       {"algorithm", message.algorithm},
                       {"signer", message.signer},
                       {"signature", message.signature}};
-  MJ_CHECK(change_record_if(store, context_of(call), redis_key(message), fields, stored));
+  MJ_CHECK(change_record_if(store, call.context(), redis_key(message), fields, stored));
   return {};
 }
 
-Result<int> sign_one(Invocation& call) {
-  MJ_TRY(key, senders_key(call));
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(message, load_message(call, *opened.store));
+Result<int> sign_message(Invocation& call) {
+  MJ_TRY(key, load_sender_key(call));
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(message, load_message(call, *session.store));
   // Read access to a message does not permit signing it.
-  MJ_TRY(by, request_context(call));
-  MJ_CHECK(service::check_permission(by, *opened.store, Action::steer,
-                                     {.name = "message " + redis_key(message).substr(8), .maker = message.caller_id}));
-  MJ_TRY(name, message_argument(call));
-  MJ_TRY(stored, opened.store->load(context_of(call), "message:" + call.arguments.at(0)));
+  MJ_TRY(caller, request_context(call));
+  MJ_CHECK(
+      service::check_permission(caller, *session.store, Action::steer,
+                                {.name = "message " + redis_key(message).substr(8), .creator = message.caller_id}));
+  MJ_TRY(name, parse_message_argument(call));
+  MJ_TRY(stored, session.store->load(call.context(), "message:" + call.arguments.at(0)));
   message = decode<Message>(stored).record;
   if (message.id != name.id || message.caller_id != name.caller)
     return fail(Code::invalid, "message:" + call.arguments.at(0) + ": id and caller_id: are not those of its key");
   if (has_ended(message.status))
     return fail(Code::conflict, redis_key(message) + " has ended: it is " + std::string(to_string(message.status)));
   if (call.has("to")) {
-    MJ_TRY(target, id_flag(call, "to", 0));
+    MJ_TRY(target, parse_id_flag(call, "to", 0));
     message.target_context = target;
   }
-  MJ_CHECK(check_senders_key(*opened.store, message, key));
-  MJ_CHECK(sign_stored(call, *opened.store, stored, message, key));
+  MJ_CHECK(check_sender_key(*session.store, message, key));
+  MJ_CHECK(sign_record(call, *session.store, stored, message, key));
   if (call.json) {
-    print(dump_json({{"message", redis_key(message)}, {"signer", message.signer}, {"signature", message.signature}}) +
-          "\n");
+    print_json_line({{"message", redis_key(message)}, {"signer", message.signer}, {"signature", message.signature}});
   } else {
     print_message(redis_key(message) + " is signed; it counts for " +
-                  span_text(std::uint64_t{std::max(kSignatureWindowS, message.timeout)} * 1000));
+                  format_duration(std::uint64_t{std::max(kSignatureWindowS, message.timeout)} * 1000));
   }
   return 0;
 }
 
 // ---- sending ----
 
-Result<std::uint32_t> seconds_flag(const Invocation& call, const char* flag) {
+Result<std::uint32_t> parse_seconds_flag(const Invocation& call, const char* flag) {
   if (!call.has(flag)) return 0;
   auto seconds = parse_duration_s(call.get(flag));
   if (!seconds) return fail(seconds.error(), "--" + std::string(flag));
   return *seconds;
 }
 
-constexpr std::uint32_t kDeliverS = 24 * 3600;  // default time limit of the delivery and of the signature
+constexpr std::uint32_t kDefaultDeliveryTimeoutS =
+    24 * 3600;  // default time limit of the delivery and of the signature
 
 // Reads the content: a script, a flow, or a text for users.
-Result<void> read_load(const Invocation& call, Message& message) {
-  const int loads = static_cast<int>(!call.arguments.empty()) + static_cast<int>(call.has("flow")) +
-                    static_cast<int>(call.has("text"));
-  if (loads != 1)
+Result<void> read_content(const Invocation& call, Message& message) {
+  const int content_count = static_cast<int>(!call.arguments.empty()) + static_cast<int>(call.has("flow")) +
+                            static_cast<int>(call.has("text"));
+  if (content_count != 1)
     return fail(Code::invalid, "a message carries one of: a script (FILE), a flow (--flow FILE), a text (--text TEXT)");
   if (call.has("mail") && !call.has("text")) return fail(Code::invalid, "--mail: is for a text: --text TEXT");
   if (call.has("text") && call.get("text").empty()) return fail(Code::invalid, "--text: is empty");
@@ -201,11 +197,11 @@ Result<void> read_load(const Invocation& call, Message& message) {
     return {};
   }
   if (call.has("flow")) {
-    MJ_TRY(read, read_flow_file(call, call.get("flow")));
-    if (!read.plan) return fail(Code::invalid, call.get("flow") + ": " + join(read.problems));
+    MJ_TRY(flow_file, read_flow_file(call, call.get("flow")));
+    if (!flow_file.plan) return fail(Code::invalid, call.get("flow") + ": " + join(flow_file.problems));
     message.flow.emplace();
-    message.flow->name = read.plan->name;
-    message.flow->definition = read.plan->canonical;
+    message.flow->name = flow_file.plan->name;
+    message.flow->definition = flow_file.plan->canonical;
     return {};
   }
   MJ_TRY(submission, read_submission(call));
@@ -215,111 +211,111 @@ Result<void> read_load(const Invocation& call, Message& message) {
 
 Result<Message> read_message(const Invocation& call) {
   Message message;
-  MJ_TRY(sender, id_flag(call, "caller", kDefaultCaller));
+  MJ_TRY(sender, parse_id_flag(call, "caller", kDefaultCaller));
   message.caller_id = sender;
-  message.context_id = context_of(call);
-  MJ_CHECK(read_load(call, message));
-  MJ_TRY(target, id_flag(call, "to", context_of(call)));
+  message.context_id = call.context();
+  MJ_CHECK(read_content(call, message));
+  MJ_TRY(target, parse_id_flag(call, "to", call.context()));
   message.target_context = target;
   message.target_address = call.get("address");
   if (call.has("address")) MJ_CHECK(service::check_address(message.target_address));
   message.topic = call.get("topic");
   message.stream_logs = call.has("stream") || call.has("follow");
-  MJ_TRY(deliver, seconds_flag(call, "deliver-within"));
-  MJ_TRY(ack, seconds_flag(call, "ack-within"));
-  MJ_TRY(result, seconds_flag(call, "result-within"));
-  message.timeout = deliver > 0 ? deliver : kDeliverS;
+  MJ_TRY(deliver, parse_seconds_flag(call, "deliver-within"));
+  MJ_TRY(ack, parse_seconds_flag(call, "ack-within"));
+  MJ_TRY(result, parse_seconds_flag(call, "result-within"));
+  message.timeout = deliver > 0 ? deliver : kDefaultDeliveryTimeoutS;
   message.timeout_ack = ack;
   message.timeout_result = result;
   return message;
 }
 
-// Describes the delivery state of a message, with the reason of a delay, for users who wait.
-std::string where_it_is(const Invocation& call, OpenedStore& opened, const Message& message) {
-  auto flows = opened.session.stores->open_flows();
-  const auto leader = flows ? (*flows)->leader(context_of(call)) : fail(Code::unavailable, "");
+// Describes the delivery state of a message for users who wait, with the reason of a delay.
+std::string describe_delivery(const Invocation& call, StoreSession& session, const Message& message) {
+  auto flows = session.services.stores->open_flows();
+  const auto leader = flows ? (*flows)->leader(call.context()) : fail(Code::unavailable, "");
   if (leader && leader->first.empty()) {
-    const std::string context = std::to_string(context_of(call));
+    const std::string context = std::to_string(call.context());
     return "no coordinator leads context " + context + ", which would carry it: mycojobs coordinator --context " +
            context;
   }
-  constexpr std::string_view kAsked[] = {"tries", "why"};
-  const auto mark = opened.store->load_fields(context_of(call), "mj:message:" + redis_key(message), kAsked);
-  const std::string why = mark ? printable(field_of(*mark, "why")) : "";
+  constexpr std::string_view kMarkFields[] = {"tries", "why"};
+  const auto mark = session.store->load_fields(call.context(), "mj:message:" + redis_key(message), kMarkFields);
+  const std::string reason = mark ? printable(field_of(*mark, "why")) : "";
   if (message.status == MessageStatus::acknowledged) return "it is there, and its answer is awaited";
-  if (why.empty()) return "it is on its way";
-  return "it could not be delivered, and is tried again: " + why;
+  if (reason.empty()) return "it is on its way";
+  return "it could not be delivered, and is tried again: " + reason;
 }
 
-// Waits for the end of a message.
+// Waits for the end of a message, and prints the log of its jobs.
 class MessageFollower {
  public:
-  MessageFollower(const Invocation& call, OpenedStore& opened, Message message)
-      : call_(call), opened_(opened), message_(std::move(message)), quiet_since_ms_(now()) {}
+  MessageFollower(const Invocation& call, StoreSession& session, Message message)
+      : call_(call), session_(session), message_(std::move(message)), quiet_since_ms_(now()) {}
 
   // Follows the message to its end and prints log lines of its jobs. The first Ctrl-C exits without an effect on the
   // message. Retries while the store is unavailable for a short time.
   Result<Message> follow() {
     for (std::uint64_t unavailable_since_ms = 0;;) {
-      const auto over = look();
-      if (over && *over) return message_;
-      if (!over && over.error().code != Code::unavailable) return tl::unexpected(over.error());
-      if (!over) {
+      const auto result = refresh();
+      if (result && *result) return message_;
+      if (!result && result.error().code != Code::unavailable) return tl::unexpected(result.error());
+      if (!result) {
         if (unavailable_since_ms == 0) unavailable_since_ms = now();
-        if (now() - unavailable_since_ms > kUnavailableMs)
-          return fail(Code::unavailable, over.error().message + "; " + goes_on());
-        reopen(call_, opened_, false);
+        if (now() - unavailable_since_ms > kMaxMessageUnavailableMs)
+          return fail(Code::unavailable, result.error().message + "; " + continuation_hint());
+        reopen_store(call_, session_, false);
       } else {
         unavailable_since_ms = 0;
-        print_location();
+        report_delivery();
       }
-      if (next_follower_signal(200) != 0) return fail(Code::conflict, goes_on());
+      if (next_follower_signal(200) != 0) return fail(Code::conflict, continuation_hint());
     }
   }
 
  private:
-  std::uint64_t now() const { return call_.parts.clock.boot_ms(); }
-  std::string goes_on() const {
+  std::uint64_t now() const { return call_.dependencies.clock.boot_ms(); }
+  std::string continuation_hint() const {
     return redis_key(message_) + " continues: `mycojobs message follow " + redis_key(message_).substr(8) +
-           context_words(call_) + "` waits for it again";
+           context_flag_text(call_) + "` waits for it again";
   }
   // Returns true if the message has ended.
-  Result<bool> look() {
-    MJ_TRY(fields, opened_.store->load(context_of(call_), redis_key(message_)));
-    const MessageStatus before = std::exchange(message_, decode<Message>(fields).record).status;
-    if (before != message_.status) quiet_since_ms_ = now();
+  Result<bool> refresh() {
+    MJ_TRY(fields, session_.store->load(call_.context(), redis_key(message_)));
+    const MessageStatus previous = std::exchange(message_, decode<Message>(fields).record).status;
+    if (previous != message_.status) quiet_since_ms_ = now();
     for (const Job& job : message_.job) {
       const std::string key = job_key(message_.caller_id, job.id);
-      auto page = opened_.store->logs(context_of(call_), key, seen_[key], 500, 0);
+      auto page = session_.store->logs(call_.context(), key, last_seqs_[key], 500, 0);
       if (!page && page.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(page).error());
       if (!page) continue;
       for (const Log& line : page->lines) {
-        seen_[key] = line.seq;
+        last_seqs_[key] = line.seq;
         quiet_since_ms_ = now();
         if (!call_.json) print_log(line);
       }
     }
     return has_ended(message_.status);
   }
-  void print_location() {
-    if (now() - quiet_since_ms_ < kTimeoutMs) return;
+  void report_delivery() {
+    if (now() - quiet_since_ms_ < kDeliveryStateDelayMs) return;
     quiet_since_ms_ = now();
-    const std::string where = where_it_is(call_, opened_, message_);
-    if (where != std::exchange(shown_, where)) print_message(redis_key(message_) + ": " + where);
+    const std::string state = describe_delivery(call_, session_, message_);
+    if (state != std::exchange(reported_state_, state)) print_message(redis_key(message_) + ": " + state);
   }
 
   const Invocation& call_;
-  OpenedStore& opened_;
+  StoreSession& session_;
   Message message_;
   std::uint64_t quiet_since_ms_;
-  std::string shown_;
-  std::map<std::string, std::uint64_t> seen_;
+  std::string reported_state_;
+  std::map<std::string, std::uint64_t> last_seqs_;
 };
 
-Result<int> print_message_end(const Invocation& call, Store& store, const Message& message) {
+Result<int> print_message_result(const Invocation& call, Store& store, const Message& message) {
   nlohmann::json jobs = nlohmann::json::array();
-  for (const Job& each : message.job) {
-    auto record = store.load(context_of(call), job_key(message.caller_id, each.id));
+  for (const Job& reference : message.job) {
+    auto record = store.load(call.context(), job_key(message.caller_id, reference.id));
     if (!record) continue;
     const Job job = decode<Job>(*record).record;
     jobs.push_back(to_json(job));
@@ -328,107 +324,101 @@ Result<int> print_message_end(const Invocation& call, Store& store, const Messag
                   (job.error.empty() ? "" : ", " + job.error));
     for (const auto& [name, value] : job.result) print(printable(name) + " = " + printable(value) + "\n");
   }
-  const bool good = message.status == MessageStatus::processed;
+  const bool is_processed = message.status == MessageStatus::processed;
   if (call.json) {
-    nlohmann::json all = service::message_json(message);
-    all["jobs"] = std::move(jobs);
-    print(dump_json(all, 2) + "\n");
+    nlohmann::json object = service::message_json(message);
+    object["jobs"] = std::move(jobs);
+    print_json(object);
   } else {
     print_message(redis_key(message) + " is " + std::string(to_string(message.status)) +
                   (message.error.empty() ? "" : ": " + message.error));
-    const auto flow = good ? service::flow_result(message) : std::nullopt;
+    const auto flow = is_processed ? service::flow_result(message) : std::nullopt;
     if (flow) {
       for (const auto& [name, value] : flow->result) print(printable(name) + " = " + printable(value) + "\n");
     }
   }
-  return good ? 0 : 1;
+  return is_processed ? 0 : 1;
 }
 
-Result<int> send_one(Invocation& call) {
-  MJ_TRY(key, senders_key(call));
-  MJ_TRY(wanted, read_message(call));
-  MJ_TRY(opened, open_to_answer(call));
-  const service::RequestContext who = requested_owner(call, wanted.caller_id);
-  MJ_CHECK(check_senders_key(*opened.store, wanted, key));
-  MJ_TRY(message, service::send_message(who, *opened.store, wanted.caller_id, wanted));
-  MJ_CHECK(sign_stored(call, *opened.store, {}, message, key));
-  MJ_TRY(posted, service::post_message(who, *opened.store, message.caller_id, message.id, {}));
+Result<int> send_message(Invocation& call) {
+  MJ_TRY(key, load_sender_key(call));
+  MJ_TRY(message_to_send, read_message(call));
+  MJ_TRY(session, open_store_for_query(call));
+  const service::RequestContext caller = make_request_context(call, message_to_send.caller_id);
+  MJ_CHECK(check_sender_key(*session.store, message_to_send, key));
+  MJ_TRY(message, service::send_message(caller, *session.store, message_to_send.caller_id, message_to_send));
+  MJ_CHECK(sign_record(call, *session.store, {}, message, key));
+  MJ_TRY(posted_message, service::post_message(caller, *session.store, message.caller_id, message.id, {}));
   if (!call.has("follow")) {
     if (call.json) {
-      print(dump_json(to_json(posted), 2) + "\n");
+      print_json(to_json(posted_message));
     } else {
-      print(redis_key(posted).substr(8) + "\n");
-      print_message("mycojobs message follow " + redis_key(posted).substr(8) + context_words(call) +
+      print(redis_key(posted_message).substr(8) + "\n");
+      print_message("mycojobs message follow " + redis_key(posted_message).substr(8) + context_flag_text(call) +
                     " waits for its end");
     }
     return 0;
   }
   block_stop_signals();
-  MJ_TRY(ended, MessageFollower(call, opened, std::move(posted)).follow());
-  return print_message_end(call, *opened.store, ended);
+  MJ_TRY(ended_message, MessageFollower(call, session, std::move(posted_message)).follow());
+  return print_message_result(call, *session.store, ended_message);
 }
 
-Result<int> follow_one(Invocation& call) {
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(message, load_message(call, *opened.store));
+Result<int> follow_message(Invocation& call) {
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(message, load_message(call, *session.store));
   block_stop_signals();
-  MJ_TRY(ended, MessageFollower(call, opened, std::move(message)).follow());
-  return print_message_end(call, *opened.store, ended);
+  MJ_TRY(ended_message, MessageFollower(call, session, std::move(message)).follow());
+  return print_message_result(call, *session.store, ended_message);
 }
 
 // Returns the public key of the message's caller: the given key, or the key of the actor's record.
-Result<std::string> key_of_sender(const Invocation& call, Store& store, const Message& message) {
-  if (call.has("key")) return typed_public_key(call, call.get("key"));
-  MJ_TRY(who, request_context(call));
-  auto actor = service::read_actor(who, store, message.caller_id);
+Result<std::string> find_sender_pubkey(const Invocation& call, Store& store, const Message& message) {
+  if (call.has("key")) return parse_public_key(call, call.get("key"));
+  MJ_TRY(caller, request_context(call));
+  auto actor = service::read_actor(caller, store, message.caller_id);
   if (!actor) return fail(actor.error(), "actor:" + std::to_string(message.caller_id));
   return actor->pubkey;
 }
 
-Result<int> verify_one(Invocation& call) {
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(message, load_message(call, *opened.store));
-  MJ_TRY(pubkey, key_of_sender(call, *opened.store, message));
-  MJ_TRY(now_ms, opened.store->now_ms());
-  const auto holds = check_signature(message, {pubkey, now_ms / 1000});
-  const std::string why = holds ? "" : holds.error().message;
-  if (call.json) {
-    print(dump_json({{"message", redis_key(message)}, {"holds", holds.has_value()}, {"why_not", to_utf8(why)}}) + "\n");
-  } else {
-    print((holds ? "holds: signed by " + pubkey : "DOES NOT HOLD: " + printable(why)) + "\n");
-  }
-  return holds ? 0 : 1;
+Result<int> verify_message(Invocation& call) {
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(message, load_message(call, *session.store));
+  MJ_TRY(pubkey, find_sender_pubkey(call, *session.store, message));
+  MJ_TRY(now_ms, session.store->now_ms());
+  const auto validity = check_signature(message, {pubkey, now_ms / 1000});
+  const std::string reason = validity ? "" : validity.error().message;
+  print_answer(call, {{"message", redis_key(message)}, {"holds", validity.has_value()}, {"why_not", to_utf8(reason)}},
+               (validity ? "holds: signed by " + pubkey : "DOES NOT HOLD: " + printable(reason)));
+  return validity ? 0 : 1;
 }
 
-Result<int> cancel_one(Invocation& call) {
-  MJ_TRY(opened, open_to_answer(call));
-  MJ_TRY(before, load_message(call, *opened.store));
-  MJ_TRY(by, request_context(call));
-  MJ_TRY(after, service::cancel_message(by, *opened.store, before.caller_id, before.id));
-  if (call.json) {
-    print(dump_json(to_json(after), 2) + "\n");
-    return 0;
-  }
-  const std::string word_after(to_string(after.status));
-  if (has_ended(before.status)) {
-    print(redis_key(after) + " had ended before: it is " + word_after + "\n");
-  } else if (has_ended(after.status)) {
-    print(redis_key(after) + " has ended: " + printable(after.error) + "\n");
+Result<int> cancel_message(Invocation& call) {
+  MJ_TRY(session, open_store_for_query(call));
+  MJ_TRY(previous, load_message(call, *session.store));
+  MJ_TRY(caller, request_context(call));
+  MJ_TRY(message, service::cancel_message(caller, *session.store, previous.caller_id, previous.id));
+  if (call.json) return print_json(to_json(message));
+  const std::string status_text(to_string(message.status));
+  if (has_ended(previous.status)) {
+    print(redis_key(message) + " had ended before: it is " + status_text + "\n");
+  } else if (has_ended(message.status)) {
+    print(redis_key(message) + " has ended: " + printable(message.error) + "\n");
   } else {
-    print(redis_key(after) + " is requested to end: mycojobs message follow " + redis_key(after).substr(8) +
-          context_words(call) + " waits for it\n");
+    print(redis_key(message) + " is requested to end: mycojobs message follow " + redis_key(message).substr(8) +
+          context_flag_text(call) + " waits for it\n");
   }
   return 0;
 }
 
 }  // namespace
 
-int message_send_command(Invocation& call) { return finish(send_one(call)); }
-int message_follow_command(Invocation& call) { return finish(follow_one(call)); }
-int message_cancel_command(Invocation& call) { return finish(cancel_one(call)); }
-int message_list_command(Invocation& call) { return finish(list(call)); }
-int message_show_command(Invocation& call) { return finish(show(call)); }
-int message_sign_command(Invocation& call) { return finish(sign_one(call)); }
-int message_verify_command(Invocation& call) { return finish(verify_one(call)); }
+int message_send_command(Invocation& call) { return finish(send_message(call)); }
+int message_follow_command(Invocation& call) { return finish(follow_message(call)); }
+int message_cancel_command(Invocation& call) { return finish(cancel_message(call)); }
+int message_list_command(Invocation& call) { return finish(list_messages(call)); }
+int message_show_command(Invocation& call) { return finish(show_message(call)); }
+int message_sign_command(Invocation& call) { return finish(sign_message(call)); }
+int message_verify_command(Invocation& call) { return finish(verify_message(call)); }
 
 }  // namespace mycojobs

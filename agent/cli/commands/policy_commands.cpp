@@ -4,13 +4,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands/command_table.h"
-#include "cli/commands/executor_commands.h"
+#include "cli/command_output.h"
+#include "cli/commands/commands.h"
 #include "cli/config/config_file.h"
-#include "cli/store_session.h"
+#include "cli/executor_lookup.h"
 #include "cli/terminal.h"
 #include "executors/run_specs.h"
 #include "model/codec.h"
+#include "security/profiles.h"
 #include "text/json.h"
 
 namespace mycojobs {
@@ -18,35 +19,35 @@ namespace {
 
 using nlohmann::json;
 
-std::string type_of(const Invocation& call) { return call.get("type", "python"); }
+std::string get_type_flag(const Invocation& call) { return call.get("type", "python"); }
 
 // Returns the runs of a job with this script type, or the run of a profile, with the settings of this host.
-Result<std::vector<Stage>> stages_of(const Invocation& call, const std::string& type) {
-  MJ_TRY(found, find_executor(call, type, "--type: "));
-  std::vector<Stage> stages = found.executor->stages();
-  const auto named =
-      std::find_if(stages.begin(), stages.end(), [&](const Stage& each) { return each.profile == type; });
-  if (named != stages.end()) stages = {Stage(*named)};
-  for (Stage& each : stages) each.policy = apply_request(each.policy, operator_defaults(call.settings));
+Result<std::vector<Stage>> find_stages(const Invocation& call, const std::string& type) {
+  MJ_TRY(found_executor, find_executor(call, type, "--type: "));
+  std::vector<Stage> stages = found_executor.executor->stages();
+  const auto profile_stage =
+      std::find_if(stages.begin(), stages.end(), [&](const Stage& stage) { return stage.profile == type; });
+  if (profile_stage != stages.end()) stages = {Stage(*profile_stage)};
+  for (Stage& stage : stages) stage.policy = apply_request(stage.policy, make_operator_defaults(call.settings));
   return stages;
 }
 
-std::string bare(std::string text) {
+std::string unquote(std::string text) {
   return text.size() > 1 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
 }
 
-std::string upper(std::string_view text) {
+std::string to_upper(std::string_view text) {
   std::string out(text);
   for (char& c : out) c = c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   return out;
 }
 
 Result<int> show_policy(const Invocation& call) {
-  const std::string type = type_of(call);
-  MJ_TRY(stages, stages_of(call, type));
-  const Ceiling ceiling = call.settings.ceilings.of(context_of(call));
-  const auto effective = [&](const Stage& each) {
-    return apply_ceiling(each.policy, {}, ceiling_of(each, ceiling)).policy;
+  const std::string type = get_type_flag(call);
+  MJ_TRY(stages, find_stages(call, type));
+  const Ceiling ceiling = call.settings.ceilings.get(call.context());
+  const auto effective = [&](const Stage& stage) {
+    return apply_ceiling(stage.policy, {}, get_stage_ceiling(stage, ceiling)).policy;
   };
   if (call.json) {
     json out = {{"type", type},
@@ -55,23 +56,22 @@ Result<int> show_policy(const Invocation& call) {
                 {"ceiling", to_json(ceiling.max)},
                 {"policy", to_json(effective(stages.back()))}};
     if (stages.size() > 1) out["compile"] = to_json(effective(stages.front()));
-    print(dump_json(out, 2) + "\n");
-    return 0;
+    return print_json(out);
   }
   // A script that is compiled first has two runs, each with a column.
-  std::vector<Policy> runs;
-  std::vector<std::string> head{"FIELD"};
-  for (const Stage& each : stages) {
-    runs.push_back(effective(each));
-    head.push_back(stages.size() > 1 ? upper(each.profile) : "WITHOUT ASKING");
+  std::vector<Policy> policies;
+  std::vector<std::string> heading{"FIELD"};
+  for (const Stage& stage : stages) {
+    policies.push_back(effective(stage));
+    heading.push_back(stages.size() > 1 ? to_upper(stage.profile) : "WITHOUT ASKING");
   }
-  head.emplace_back("AT MOST");
-  std::vector<std::vector<std::string>> rows{std::move(head)};
+  heading.emplace_back("AT MOST");
+  TableRows rows{std::move(heading)};
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
     std::vector<std::string> row{std::string(to_string(field))};
-    for (const Policy& each : runs) row.push_back(bare(value_text(field, each)));
-    row.push_back(!has_ceiling(field) ? "true" : bare(value_text(field, ceiling.max)));
+    for (const Policy& policy : policies) row.push_back(unquote(value_text(field, policy)));
+    row.push_back(!has_ceiling(field) ? "true" : unquote(value_text(field, ceiling.max)));
     rows.push_back(std::move(row));
   }
   print_table(rows);
@@ -79,58 +79,60 @@ Result<int> show_policy(const Invocation& call) {
 }
 
 Result<int> check_policy(const Invocation& call) {
-  const std::string type = type_of(call);
-  MJ_TRY(stages, stages_of(call, type));
-  MJ_TRY(read, read_policy_file(call.arguments.at(0)));
-  const Ceiling ceiling = call.settings.ceilings.of(context_of(call));
-  GrantedPolicy combined = apply_ceiling(stages.back().policy, read.request, ceiling_of(stages.back(), ceiling));
-  std::vector<FieldProblem> refusals = std::move(read.problems);
-  refusals.insert(refusals.end(), combined.problems.begin(), combined.problems.end());
-  if (auto warm = check_warm(stages.back().profile, combined.policy); !warm)
-    refusals.push_back({"policy.warm.runs", warm.error().message});
+  const std::string type = get_type_flag(call);
+  MJ_TRY(stages, find_stages(call, type));
+  MJ_TRY(policy_file, read_policy_file(call.arguments.at(0)));
+  const Ceiling ceiling = call.settings.ceilings.get(call.context());
+  GrantedPolicy granted =
+      apply_ceiling(stages.back().policy, policy_file.request, get_stage_ceiling(stages.back(), ceiling));
+  std::vector<FieldProblem> refusals = std::move(policy_file.problems);
+  refusals.insert(refusals.end(), granted.problems.begin(), granted.problems.end());
+  if (auto result = check_warm(stages.back().profile, granted.policy); !result)
+    refusals.push_back({"policy.warm.runs", result.error().message});
   if (call.json) {
-    auto list = json::array();
-    for (const FieldProblem& each : refusals) list.push_back({{"field", each.field}, {"message", each.message}});
-    json out = {{"ok", refusals.empty()}, {"type", type}, {"context", ceiling.context}, {"refusals", std::move(list)}};
-    if (refusals.empty()) out["policy"] = to_json(combined.policy);
-    print(dump_json(out, 2) + "\n");
+    auto array = json::array();
+    for (const FieldProblem& refusal : refusals)
+      array.push_back({{"field", refusal.field}, {"message", refusal.message}});
+    json out = {{"ok", refusals.empty()}, {"type", type}, {"context", ceiling.context}, {"refusals", std::move(array)}};
+    if (refusals.empty()) out["policy"] = to_json(granted.policy);
+    print_json(out);
   } else if (refusals.empty()) {
-    std::vector<std::vector<std::string>> rows{{"FIELD", "VALUE"}};
+    TableRows rows{{"FIELD", "VALUE"}};
     for (std::size_t i = 0; i < kPolicyFields; ++i) {
       const auto field = static_cast<PolicyField>(i);
-      rows.push_back({std::string(to_string(field)), bare(value_text(field, combined.policy))});
+      rows.push_back({std::string(to_string(field)), unquote(value_text(field, granted.policy))});
     }
     print_table(rows);
   } else {
-    for (const FieldProblem& each : refusals)
-      print_message(paint(OutputStyle::bad, "refused: ", true) + printable(each.message));
+    for (const FieldProblem& refusal : refusals)
+      print_message(paint(OutputStyle::bad, "refused: ", true) + printable(refusal.message));
   }
   return refusals.empty() ? 0 : EX_DATAERR;
 }
 
-Result<Policy> policy_of(const Policy& profile, const std::string& file) {
-  MJ_TRY(read, read_policy_file(file));
-  if (!read.ok()) return fail(Code::invalid, join(read.problems));
-  return apply_request(profile, read.request);
+Result<Policy> read_applied_policy(const Policy& profile, const std::string& file) {
+  MJ_TRY(policy_file, read_policy_file(file));
+  if (!policy_file.ok()) return fail(Code::invalid, join(policy_file.problems));
+  return apply_request(profile, policy_file.request);
 }
 
-Result<int> compare(const Invocation& call) {
-  MJ_TRY(stages, stages_of(call, type_of(call)));
-  MJ_TRY(before, policy_of(stages.back().policy, call.arguments.at(0)));
-  MJ_TRY(after, policy_of(stages.back().policy, call.arguments.at(1)));
-  const auto differences = diff(before, after);
+Result<int> compare_policies(const Invocation& call) {
+  MJ_TRY(stages, find_stages(call, get_type_flag(call)));
+  MJ_TRY(old_policy, read_applied_policy(stages.back().policy, call.arguments.at(0)));
+  MJ_TRY(new_policy, read_applied_policy(stages.back().policy, call.arguments.at(1)));
+  const auto differences = diff(old_policy, new_policy);
   if (call.json) {
-    auto list = json::array();
-    for (const auto& each : differences) {
-      list.push_back({{"field", to_string(each.field)},
-                      {"before", to_json(before).at(to_string(each.field))},
-                      {"after", to_json(after).at(to_string(each.field))}});
+    auto array = json::array();
+    for (const auto& difference : differences) {
+      array.push_back({{"field", to_string(difference.field)},
+                       {"before", to_json(old_policy).at(to_string(difference.field))},
+                       {"after", to_json(new_policy).at(to_string(difference.field))}});
     }
-    print(dump_json(list, 2) + "\n");
+    print_json(array);
   } else if (!differences.empty()) {
-    std::vector<std::vector<std::string>> rows{{"FIELD", call.arguments.at(0), call.arguments.at(1)}};
-    for (const auto& each : differences) {
-      rows.push_back({std::string(to_string(each.field)), bare(each.before), bare(each.after)});
+    TableRows rows{{"FIELD", call.arguments.at(0), call.arguments.at(1)}};
+    for (const auto& difference : differences) {
+      rows.push_back({std::string(to_string(difference.field)), unquote(difference.before), unquote(difference.after)});
     }
     print_table(rows);
   }
@@ -141,6 +143,6 @@ Result<int> compare(const Invocation& call) {
 
 int policy_show_command(Invocation& call) { return finish(show_policy(call)); }
 int policy_check_command(Invocation& call) { return finish(check_policy(call)); }
-int policy_diff_command(Invocation& call) { return finish(compare(call)); }
+int policy_diff_command(Invocation& call) { return finish(compare_policies(call)); }
 
 }  // namespace mycojobs

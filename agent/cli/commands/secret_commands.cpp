@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands/command_table.h"
-#include "cli/store_session.h"
+#include "cli/command_output.h"
+#include "cli/commands/commands.h"
+#include "cli/service_setup.h"
 #include "cli/terminal.h"
 #include "security/secrets.h"
 #include "text/json.h"
@@ -12,62 +13,58 @@
 namespace mycojobs {
 namespace {
 
-struct SecretLine {
+struct SecretEntry {
   std::string name, state, path, problem;
 };
 
 // Returns the existing secrets, and missing secrets that the ceiling allows, sorted by name.
-Result<std::vector<SecretLine>> look(const Invocation& call) {
-  const SecretSources places = secret_states(call.settings);
-  MJ_TRY(files, find_secrets(places, context_of(call)));
-  const auto& allowed = call.settings.ceilings.of(context_of(call)).max.secrets;
-  const auto state_of = [&](const SecretFile& file) {
+Result<std::vector<SecretEntry>> find_secret_entries(const Invocation& call) {
+  const SecretSources sources = get_secret_sources(call.settings);
+  MJ_TRY(files, find_secrets(sources, call.context()));
+  const auto& allowed = call.settings.ceilings.get(call.context()).max.secrets;
+  const auto get_state = [&](const SecretFile& file) {
     if (!file.problem.empty()) return "refused";
     if (std::find(allowed.begin(), allowed.end(), file.name) != allowed.end()) return "ready";
-    return is_always_redacted(places, context_of(call), file.name) ? "redacted only" : "not granted";
+    return is_always_redacted(sources, call.context(), file.name) ? "redacted only" : "not granted";
   };
-  std::vector<SecretLine> rows;
+  std::vector<SecretEntry> entries;
   for (const SecretFile& file : files)
-    rows.push_back({to_utf8(file.name), state_of(file), to_utf8(file.path), to_utf8(file.problem)});
+    entries.push_back({to_utf8(file.name), get_state(file), to_utf8(file.path), to_utf8(file.problem)});
   for (const std::string& name : allowed) {
-    const bool there = std::any_of(files.begin(), files.end(), [&](const auto& file) { return file.name == name; });
-    if (!there) rows.push_back({name, "missing", "", "the ceiling allows it, and there is no file of this name"});
+    const bool exists = std::any_of(files.begin(), files.end(), [&](const auto& file) { return file.name == name; });
+    if (!exists) entries.push_back({name, "missing", "", "the ceiling allows it, and there is no file of this name"});
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const SecretLine& a, const SecretLine& b) { return a.name < b.name; });
-  return rows;
+  std::stable_sort(entries.begin(), entries.end(),
+                   [](const SecretEntry& a, const SecretEntry& b) { return a.name < b.name; });
+  return entries;
 }
 
-void show(const Invocation& call, const std::vector<SecretLine>& rows) {
-  if (call.json) {
-    auto array = nlohmann::json::array();
-    for (const SecretLine& row : rows)
-      array.push_back({{"name", row.name}, {"state", row.state}, {"path", row.path}, {"problem", row.problem}});
-    print(dump_json(array, 2) + "\n");
-    return;
+int print_secrets(const Invocation& call, const std::vector<SecretEntry>& entries) {
+  auto array = nlohmann::json::array();
+  TableRows rows{{"SECRET", "STATE", "WHY"}};
+  for (const SecretEntry& entry : entries) {
+    array.push_back({{"name", entry.name}, {"state", entry.state}, {"path", entry.path}, {"problem", entry.problem}});
+    rows.push_back({one_line(entry.name), entry.state, one_line(entry.problem.empty() ? entry.path : entry.problem)});
   }
-  std::vector<std::vector<std::string>> table{{"SECRET", "STATE", "WHY"}};
-  for (const SecretLine& row : rows)
-    table.push_back({one_line(row.name), row.state, one_line(row.problem.empty() ? row.path : row.problem)});
-  print_table(table);
+  return print_listing(call, array, rows);
 }
 
 Result<int> list_secrets(const Invocation& call) {
-  MJ_TRY(rows, look(call));
-  if (rows.empty() && !call.json) {
-    print_message("context " + std::to_string(context_of(call)) + " has no secrets: they are files in " +
-                  printable(call.settings.secrets_dir) + "/" + std::to_string(context_of(call)));
+  MJ_TRY(entries, find_secret_entries(call));
+  if (entries.empty() && !call.json) {
+    print_message("context " + std::to_string(call.context()) + " has no secrets: they are files in " +
+                  printable(call.settings.secrets_dir) + "/" + std::to_string(call.context()));
     return 0;
   }
-  show(call, rows);
-  return 0;
+  return print_secrets(call, entries);
 }
 
 Result<int> check_secrets(const Invocation& call) {
-  MJ_TRY(rows, look(call));
-  std::erase_if(rows, [](const SecretLine& row) { return row.problem.empty(); });
-  if (call.json || !rows.empty()) show(call, rows);
-  if (rows.empty() && !call.json) print_message("all is well");
-  return rows.empty() ? 0 : 1;
+  MJ_TRY(entries, find_secret_entries(call));
+  std::erase_if(entries, [](const SecretEntry& entry) { return entry.problem.empty(); });
+  if (call.json || !entries.empty()) print_secrets(call, entries);
+  if (entries.empty() && !call.json) print_message("all is well");
+  return entries.empty() ? 0 : 1;
 }
 
 }  // namespace

@@ -11,12 +11,13 @@
 
 #include "base/errno_text.h"
 #include "base/parse.h"
-#include "cli/commands/command_table.h"
+#include "cli/command_output.h"
+#include "cli/commands/commands.h"
 #include "cli/commands/workflow_check_commands.h"
 #include "cli/job_submission.h"
 #include "cli/manifest_files.h"
+#include "cli/request_arguments.h"
 #include "cli/run_service.h"
-#include "cli/store_session.h"
 #include "cli/terminal.h"
 #include "model/codec.h"
 #include "text/json.h"
@@ -37,37 +38,26 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kShownInstances = 20;
+constexpr std::size_t kMaxShownInstances = 20;
 
 void print_problems(const Invocation& call, const std::vector<FileProblem>& problems) {
   if (call.json)
-    print(dump_json({{"ok", false}, {"problems", to_json(problems)}}, 2) + "\n");
+    print_json({{"ok", false}, {"problems", to_json(problems)}});
   else
     print(printable(join(problems)) + "\n");
 }
 
-std::string indented(std::string_view text, std::string_view by) {
+// Indents the lines of a text. is_diff: lines that begin with - or + are coloured.
+std::string indent_lines(std::string_view text, std::string_view indentation, bool is_diff = false) {
   std::string out;
   while (!text.empty()) {
     const auto end = text.find('\n');
-    out += std::string(by) + printable(text.substr(0, end)) + '\n';
+    const auto line = text.substr(0, end);
+    const OutputStyle style = is_diff && line.starts_with('-')   ? OutputStyle::bad
+                              : is_diff && line.starts_with('+') ? OutputStyle::good
+                                                                 : OutputStyle::plain;
+    out += std::string(indentation) + paint(style, printable(line)) + '\n';
     text.remove_prefix(end == text.npos ? text.size() : end + 1);
-  }
-  return out;
-}
-
-// Returns the difference with coloured lines.
-std::string painted(const std::string& diff, std::string_view by) {
-  std::string out;
-  std::string_view left = diff;
-  while (!left.empty()) {
-    const auto end = left.find('\n');
-    const auto line = left.substr(0, end);
-    const OutputStyle tone = line.starts_with('-')   ? OutputStyle::bad
-                             : line.starts_with('+') ? OutputStyle::good
-                                                     : OutputStyle::plain;
-    out += std::string(by) + paint(tone, printable(line)) + '\n';
-    left.remove_prefix(end == left.npos ? left.size() : end + 1);
   }
   return out;
 }
@@ -76,78 +66,78 @@ std::string painted(const std::string& diff, std::string_view by) {
 
 Result<int> check_manifest(const Invocation& call) {
   exit_on_stop_signals();
-  MJ_TRY(read, read_manifest_file(engine_options(call.settings), call.arguments.at(0)));
-  if (!read.manifest) {
-    print_problems(call, read.problems);
+  MJ_TRY(manifest_file, read_manifest_file(make_engine_options(call.settings), call.arguments.at(0)));
+  if (!manifest_file.manifest) {
+    print_problems(call, manifest_file.problems);
     return EX_DATAERR;
   }
-  const WorkflowManifest& manifest = *read.manifest;
-  std::size_t own = 0;
-  for (const auto& effect : manifest.effects) own += effect.system ? 0 : 1;
+  const WorkflowManifest& manifest = *manifest_file.manifest;
+  std::size_t effect_count = 0;
+  for (const auto& effect : manifest.effects) effect_count += effect.system ? 0 : 1;
   if (call.json) {
     json workflows = json::array();
-    for (const auto& each : manifest.workflows)
-      workflows.push_back({{"name", each.name},
-                           {"hash", each.hash},
-                           {"keyed", each.keyed()},
-                           {"effects_emitted", each.effects_emitted}});
-    print(dump_json({{"ok", true},
-                     {"problems", json::array()},
-                     {"name", manifest.name},
-                     {"hash", manifest.hash},
-                     {"workflows", std::move(workflows)},
-                     {"effects", own},
-                     {"subscriptions", manifest.subscriptions.size()}},
-                    2) +
-          "\n");
-    return 0;
+    for (const auto& entry : manifest.workflows)
+      workflows.push_back({{"name", entry.name},
+                           {"hash", entry.hash},
+                           {"keyed", entry.is_keyed()},
+                           {"effects_emitted", entry.effects_emitted}});
+    return print_json({{"ok", true},
+                       {"problems", json::array()},
+                       {"name", manifest.name},
+                       {"hash", manifest.hash},
+                       {"workflows", std::move(workflows)},
+                       {"effects", effect_count},
+                       {"subscriptions", manifest.subscriptions.size()}});
   }
   print(fmt::format("{}: {}, {}, {}, manifest {}\n", one_line(manifest.name),
-                    count_with_noun(manifest.workflows.size(), "workflow"), count_with_noun(own, "effect"),
+                    count_with_noun(manifest.workflows.size(), "workflow"), count_with_noun(effect_count, "effect"),
                     count_with_noun(manifest.subscriptions.size(), "subscription"), manifest.hash));
   return 0;
 }
 
 // --- test
 
-struct LoadedManifest {
+// The scenarios of a file, with the manifests that they use.
+struct LoadedScenarios {
   ScenarioFile scenarios;
-  YamlText places;
+  YamlText positions;
   ManifestCatalog catalog;
   std::map<std::string, HistoryManifest> manifests;  // by hash
   ScenarioDeployment deployment{catalog, "", {}};
 };
 
-// Adds the manifest of this file to the catalog and returns its hash; empty: the manifest has problems.
-Result<std::string> load_manifest(const Invocation& call, const std::string& file, LoadedManifest& out,
-                                  std::vector<FileProblem>& problems) {
-  MJ_TRY(read, read_manifest_file(engine_options(call.settings), file));
-  problems.insert(problems.end(), read.problems.begin(), read.problems.end());
-  if (!read.manifest) return std::string();
-  out.manifests[read.manifest->hash] = {dump_json(*read.document), read.code};
-  out.catalog.add(read.manifest);
-  return read.manifest->hash;
+// Adds the manifest of this file to the catalog and returns its hash, or an empty text if the manifest has problems.
+Result<std::string> add_manifest(const Invocation& call, const std::string& file, LoadedScenarios& out,
+                                 std::vector<FileProblem>& problems) {
+  MJ_TRY(manifest_file, read_manifest_file(make_engine_options(call.settings), file));
+  problems.insert(problems.end(), manifest_file.problems.begin(), manifest_file.problems.end());
+  if (!manifest_file.manifest) return std::string();
+  out.manifests[manifest_file.manifest->hash] = {dump_json(*manifest_file.document), manifest_file.code};
+  out.catalog.add(manifest_file.manifest);
+  return manifest_file.manifest->hash;
 }
 
-// Returns the scenarios with their manifests; nullptr: there are problems.
-Result<std::unique_ptr<LoadedManifest>> load_scenarios(const Invocation& call, const std::string& file,
-                                                       const std::string& other_manifest,
-                                                       std::vector<FileProblem>& problems) {
+// Returns the scenarios of a file with their manifests, or null if there are problems. manifest_override: path of the
+// manifest to use; empty: the manifest that the file names.
+Result<std::unique_ptr<LoadedScenarios>> load_scenarios(const Invocation& call, const std::string& file,
+                                                        const std::string& manifest_override,
+                                                        std::vector<FileProblem>& problems) {
   MJ_TRY(document, read_json_file(file));
   problems = std::move(document.problems);
   if (!document.document) return nullptr;
-  auto read = read_scenarios(*document.document);
-  problems = located(file, document.places, std::move(read.problems));
-  if (!read.file) return nullptr;
-  auto out = std::make_unique<LoadedManifest>();
-  out->scenarios = std::move(*read.file), out->places = std::move(document.places);
+  auto parsed = read_scenarios(*document.document);
+  problems = locate_problems(file, document.positions, std::move(parsed.problems));
+  if (!parsed.file) return nullptr;
+  auto out = std::make_unique<LoadedScenarios>();
+  out->scenarios = std::move(*parsed.file), out->positions = std::move(document.positions);
   const fs::path folder = fs::path(file).parent_path();
-  const std::string own = other_manifest.empty() ? (folder / out->scenarios.manifest).string() : other_manifest;
-  MJ_TRY(hash, load_manifest(call, own, *out, problems));
+  const std::string manifest_path =
+      manifest_override.empty() ? (folder / out->scenarios.manifest).string() : manifest_override;
+  MJ_TRY(hash, add_manifest(call, manifest_path, *out, problems));
   out->deployment.manifest = hash;
-  for (const auto& name : manifests_of(out->scenarios)) {
-    MJ_TRY(applied, load_manifest(call, (folder / name).string(), *out, problems));
-    out->deployment.files[name] = applied;
+  for (const auto& name : list_applied_manifests(out->scenarios)) {
+    MJ_TRY(applied_hash, add_manifest(call, (folder / name).string(), *out, problems));
+    out->deployment.files[name] = applied_hash;
   }
   if (!problems.empty()) return nullptr;
   return out;
@@ -160,204 +150,212 @@ Result<void> write_file(const std::string& file, const std::string& text) {
   return fail(Code::io, file + ": cannot be written: " + errno_text(errno));
 }
 
-WorkflowHistory history_of(const LoadedManifest& loaded, const ScenarioResult& played) {
+WorkflowHistory make_history(const LoadedScenarios& loaded, const ScenarioResult& scenario_result) {
   WorkflowHistory history;
-  history.deployment = played.deployment.id, history.facts = played.history;
+  history.deployment = scenario_result.deployment.id, history.facts = scenario_result.facts;
   for (const auto& [hash, manifest] : loaded.manifests) history.manifests.push_back(manifest);
   return history;
 }
 
+// Results of `workflow test` over all files.
 struct ScenarioTestSummary {
   std::size_t played = 0, failed = 0;
   json files = json::array();
   std::optional<std::string> history;
 };
 
-std::string mismatch_text(const FileProblem& at, const Mismatch& mismatch) {
-  std::string out = indented(join({at}), "        ");
-  if (mismatch.expected.empty() && mismatch.got.empty()) return out;
-  const bool values = mismatch.expected.find('\n') != std::string::npos || mismatch.got.find('\n') != std::string::npos;
-  if (values) return out + painted(show_diff(line_diff(mismatch.expected, mismatch.got), 3), "          ");
-  if (!mismatch.expected.empty()) out += indented("- " + mismatch.expected, "          ");
-  if (!mismatch.got.empty()) out += indented("+ " + mismatch.got, "          ");
+std::string format_mismatch(const FileProblem& located_problem, const Mismatch& mismatch) {
+  std::string out = indent_lines(join({located_problem}), "        ");
+  if (mismatch.expected.empty() && mismatch.actual.empty()) return out;
+  const bool is_multiline =
+      mismatch.expected.find('\n') != std::string::npos || mismatch.actual.find('\n') != std::string::npos;
+  if (is_multiline)
+    return out + indent_lines(show_diff(line_diff(mismatch.expected, mismatch.actual), 3), "          ", true);
+  if (!mismatch.expected.empty()) out += indent_lines("- " + mismatch.expected, "          ");
+  if (!mismatch.actual.empty()) out += indent_lines("+ " + mismatch.actual, "          ");
   return out;
 }
 
 // Reports a scenario: a row for --json, and lines for users.
-void print_scenario_result(const Invocation& call, const std::string& file, const LoadedManifest& loaded,
-                           const Scenario& scenario, const ScenarioResult& played, ScenarioTestSummary& tested) {
-  ++tested.played;
-  const bool good = played.mismatches.empty();
-  tested.failed += good ? 0 : 1;
+void print_scenario_result(const Invocation& call, const std::string& file, const LoadedScenarios& loaded,
+                           const Scenario& scenario, const ScenarioResult& scenario_result,
+                           ScenarioTestSummary& summary) {
+  ++summary.played;
+  const bool is_successful = scenario_result.mismatches.empty();
+  summary.failed += is_successful ? 0 : 1;
   json problems = json::array();
-  std::string text = paint(good ? OutputStyle::good : OutputStyle::bad, good ? "  ok    " : "  FAIL  ") +
-                     one_line(scenario.name) + '\n';
-  for (const auto& mismatch : played.mismatches) {
-    const FileProblem at = located(file, loaded.places, {{mismatch.path, mismatch.what}}).front();
-    text += mismatch_text(at, mismatch);
-    json row = to_json({at}).front();
-    row.update({{"expected", to_utf8(mismatch.expected)}, {"got", to_utf8(mismatch.got)}});
+  std::string text =
+      paint(is_successful ? OutputStyle::good : OutputStyle::bad, is_successful ? "  ok    " : "  FAIL  ") +
+      one_line(scenario.name) + '\n';
+  for (const auto& mismatch : scenario_result.mismatches) {
+    const FileProblem located_problem =
+        locate_problems(file, loaded.positions, {{mismatch.path, mismatch.message}}).front();
+    text += format_mismatch(located_problem, mismatch);
+    json row = to_json(std::vector<FileProblem>{located_problem}).front();
+    row.update({{"expected", to_utf8(mismatch.expected)}, {"got", to_utf8(mismatch.actual)}});
     problems.push_back(std::move(row));
   }
-  tested.files.back()["scenarios"].push_back(
-      {{"name", to_utf8(scenario.name)}, {"ok", good}, {"steps", played.steps}, {"problems", std::move(problems)}});
+  summary.files.back()["scenarios"].push_back({{"name", to_utf8(scenario.name)},
+                                               {"ok", is_successful},
+                                               {"steps", scenario_result.steps},
+                                               {"problems", std::move(problems)}});
   if (!call.json) print(text);
 }
 
-Result<void> test_file(const Invocation& call, const std::string& file, ScenarioTestSummary& tested) {
+Result<void> test_scenario_file(const Invocation& call, const std::string& file, ScenarioTestSummary& summary) {
   std::vector<FileProblem> problems;
   MJ_TRY(loaded, load_scenarios(call, file, call.get("manifest"), problems));
-  tested.files.push_back({{"file", to_utf8(file)}, {"problems", to_json(problems)}, {"scenarios", json::array()}});
+  summary.files.push_back({{"file", to_utf8(file)}, {"problems", to_json(problems)}, {"scenarios", json::array()}});
   if (!call.json) print(one_line(file) + "\n");
   if (!loaded) {
-    ++tested.failed;
-    if (!call.json) print(indented(join(problems), "  "));
+    ++summary.failed;
+    if (!call.json) print(indent_lines(join(problems), "  "));
     return {};
   }
-  workflow::Engines engines(engine_options(call.settings), 1);
-  const StepEngine engine = engines.as_function();
-  const std::string wanted = call.get("name");
+  workflow::EnginePool engines(make_engine_options(call.settings), 1);
+  const StepEngine engine = engines.as_step_engine();
+  const std::string selected_name = call.get("name");
   for (const auto& scenario : loaded->scenarios.scenarios) {
-    if (scenario.name.find(wanted) == std::string::npos) continue;
-    const ScenarioResult played = run_scenario(loaded->scenarios, scenario, loaded->deployment, engine);
-    if (const auto trouble = engines.last_problem()) return tl::unexpected(*trouble);
-    print_scenario_result(call, file, *loaded, scenario, played, tested);
+    if (scenario.name.find(selected_name) == std::string::npos) continue;
+    const ScenarioResult scenario_result = run_scenario(loaded->scenarios, scenario, loaded->deployment, engine);
+    if (const auto problem = engines.last_problem()) return tl::unexpected(*problem);
+    print_scenario_result(call, file, *loaded, scenario, scenario_result, summary);
     if (!call.has("history")) continue;
-    MJ_TRY(history, write_history(history_of(*loaded, played)));
-    tested.history = std::move(history);
+    MJ_TRY(history, write_history(make_history(*loaded, scenario_result)));
+    summary.history = std::move(history);
   }
   return {};
 }
 
 Result<int> test_scenarios(const Invocation& call) {
   exit_on_stop_signals();
-  ScenarioTestSummary tested;
-  const std::uint64_t begun = call.parts.clock.boot_ms();
-  for (const auto& file : call.arguments) MJ_CHECK(test_file(call, file, tested));
-  const std::uint64_t took = call.parts.clock.boot_ms() - begun;
-  if (tested.history) MJ_CHECK(write_file(call.get("history"), *tested.history));
-  if (tested.played == 0 && tested.failed == 0)
+  ScenarioTestSummary summary;
+  const std::uint64_t begin_ms = call.dependencies.clock.boot_ms();
+  for (const auto& file : call.arguments) MJ_CHECK(test_scenario_file(call, file, summary));
+  const std::uint64_t elapsed_ms = call.dependencies.clock.boot_ms() - begin_ms;
+  if (summary.history) MJ_CHECK(write_file(call.get("history"), *summary.history));
+  if (summary.played == 0 && summary.failed == 0)
     return fail(Code::not_found, "no scenario has " + excerpt(call.get("name"), 200) + " in its name");
-  const bool good = tested.failed == 0;
+  const bool is_successful = summary.failed == 0;
   if (call.json)
-    print(dump_json({{"ok", good},
-                     {"played", tested.played},
-                     {"failed", tested.failed},
-                     {"ms", took},
-                     {"files", std::move(tested.files)}},
-                    2) +
-          "\n");
+    print_json({{"ok", is_successful},
+                {"played", summary.played},
+                {"failed", summary.failed},
+                {"ms", elapsed_ms},
+                {"files", std::move(summary.files)}});
   else
-    print(fmt::format("{}, {} ms: {}\n", count_with_noun(tested.played, "scenario"), took,
-                      good ? paint(OutputStyle::good, "all as expected")
-                           : paint(OutputStyle::bad, fmt::format("{} failed", tested.failed))));
-  return good ? EXIT_SUCCESS : EXIT_FAILURE;
+    print(fmt::format("{}, {} ms: {}\n", count_with_noun(summary.played, "scenario"), elapsed_ms,
+                      is_successful ? paint(OutputStyle::good, "all as expected")
+                                    : paint(OutputStyle::bad, fmt::format("{} failed", summary.failed))));
+  return is_successful ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-// --- copies of worlds for simulation
+// --- copies of deployments for the simulation
 
+// A deployment with its manifests, on which a new manifest is simulated.
 struct DeploymentCopy {
   DeploymentState deployment;
   ManifestCatalog catalog;
 };
 
-Result<DeploymentCopy> copy_of_history(const std::string& file) {
+Result<DeploymentCopy> load_history_copy(const std::string& file) {
   MJ_TRY(text, read_script(file, kMaxHistoryBytes));
   auto history = read_history(text);
   if (!history) return fail(std::move(history).error(), file);
-  MJ_TRY(catalog, catalog_of(*history));
-  MJ_TRY(deployment, deployment_of(*history));
+  MJ_TRY(catalog, build_catalog(*history));
+  MJ_TRY(deployment, fold_history(*history));
   return DeploymentCopy{std::move(deployment), std::move(catalog)};
 }
 
-Result<DeploymentCopy> copy_of_scenario(const Invocation& call, const std::string& file) {
+Result<DeploymentCopy> load_scenario_copy(const Invocation& call, const std::string& file) {
   std::vector<FileProblem> problems;
   MJ_TRY(loaded, load_scenarios(call, file, "", problems));
   if (!loaded) return fail(Code::invalid, join(problems));
-  const Scenario* wanted = nullptr;
+  const Scenario* selected_scenario = nullptr;
   for (const auto& scenario : loaded->scenarios.scenarios) {
     if (scenario.name.find(call.get("name")) == std::string::npos) continue;
-    if (wanted != nullptr)
-      return fail(Code::invalid, "several scenarios are meant: " + excerpt(wanted->name, 100) + ", " +
+    if (selected_scenario != nullptr)
+      return fail(Code::invalid, "several scenarios are meant: " + excerpt(selected_scenario->name, 100) + ", " +
                                      excerpt(scenario.name, 100) + "; --name says which");
-    wanted = &scenario;
+    selected_scenario = &scenario;
   }
-  if (wanted == nullptr)
+  if (selected_scenario == nullptr)
     return fail(Code::not_found, "no scenario has " + excerpt(call.get("name"), 200) + " in its name");
-  workflow::Engines engines(engine_options(call.settings), 1);
-  ScenarioResult played = run_scenario(loaded->scenarios, *wanted, loaded->deployment, engines.as_function());
-  if (const auto trouble = engines.last_problem()) return tl::unexpected(*trouble);
-  if (!played.mismatches.empty())
-    return fail(Code::invalid, file + ": the scenario is not as it expects: " + played.mismatches.front().what);
-  return DeploymentCopy{std::move(played.deployment), std::move(loaded->catalog)};
+  workflow::EnginePool engines(make_engine_options(call.settings), 1);
+  ScenarioResult scenario_result =
+      run_scenario(loaded->scenarios, *selected_scenario, loaded->deployment, engines.as_step_engine());
+  if (const auto problem = engines.last_problem()) return tl::unexpected(*problem);
+  if (!scenario_result.mismatches.empty())
+    return fail(Code::invalid,
+                file + ": the scenario is not as it expects: " + scenario_result.mismatches.front().message);
+  return DeploymentCopy{std::move(scenario_result.deployment), std::move(loaded->catalog)};
 }
 
 // Parses the value "NAME=JSON" of a flag.
-Result<std::pair<std::string, std::string>> named_json(const std::string& text, std::string_view flag) {
+Result<std::pair<std::string, std::string>> parse_named_json(const std::string& text, std::string_view flag) {
   const auto end = text.find('=');
   const std::string value = end == text.npos ? "" : text.substr(end + 1);
   if (!parse_exact_json(value))
     return fail(Code::invalid, fmt::format("--{}: {}: NAME=JSON", flag, excerpt(text, 200)));
   return std::pair(text.substr(0, end), value);
 }
-const std::vector<std::string>& all_of(const Invocation& call, std::string_view flag) {
-  static const std::vector<std::string> kNone;
-  const auto found = call.flags.find(flag);
-  return found == call.flags.end() ? kNone : found->second;
-}
 
 }  // namespace
 
-Result<ShadowSettings> shadow_settings(const Invocation& call, const WorkflowManifest& manifest) {
+Result<ShadowSettings> parse_shadow_flags(const Invocation& call, const WorkflowManifest& manifest) {
   ShadowSettings settings;
   settings.manifest = manifest.hash;
   settings.placeholders = !call.has("pending");
-  settings.sample = {call.parts.clock.unix_ms(), std::string(32, '\0')};
-  MJ_TRY(steps, count_flag(call, "steps", 1000));
+  settings.sample = {call.dependencies.clock.unix_ms(), std::string(32, '\0')};
+  MJ_TRY(steps, parse_count_flag(call, "steps", 1000));
   settings.max_steps = steps;
-  for (const auto& text : all_of(call, "send")) {
-    MJ_TRY(given, named_json(text, "send"));
-    MJ_TRY(event, find_event(manifest, given.first));
-    settings.events.push_back({event, given.second, ValueForm::from_json, "simulation"});
+  for (const auto& text : call.get_all("send")) {
+    MJ_TRY(value, parse_named_json(text, "send"));
+    MJ_TRY(event, find_event(manifest, value.first));
+    settings.events.push_back({event, value.second, ValueForm::from_json, "simulation"});
   }
-  for (const auto& text : all_of(call, "receipt")) {
-    MJ_TRY(given, named_json(text, "receipt"));
-    MJ_TRY(effect, find_effect(manifest, given.first));
-    settings.receipts[effect->name] = given.second;
+  for (const auto& text : call.get_all("receipt")) {
+    MJ_TRY(value, parse_named_json(text, "receipt"));
+    MJ_TRY(effect, find_effect(manifest, value.first));
+    settings.receipts[effect->name] = value.second;
   }
   return settings;
 }
 
-void print_shadow(const Invocation& call, const ShadowReport& report) {
-  if (call.json) return print(dump_json(to_json(report), 2) + "\n");
-  const auto effects = [](const char* heading, const std::vector<EffectToPublish>& all) {
-    print(fmt::format("{}: {}\n", heading, all.empty() ? "none" : std::to_string(all.size())));
-    for (const auto& each : all)
-      print(fmt::format("  {}  {}  {}\n", one_line(each.pending.intent.effect), one_line(shown(each.cell)),
-                        one_line(dump_json(readable_cbor(each.pending.intent.params)))));
+void print_shadow_report(const Invocation& call, const ShadowReport& report) {
+  if (call.json) {
+    print_json(to_json(report));
+    return;
+  }
+  const auto effects = [](const char* heading, const std::vector<EffectToPublish>& effect_list) {
+    print(fmt::format("{}: {}\n", heading, effect_list.empty() ? "none" : std::to_string(effect_list.size())));
+    for (const auto& entry : effect_list)
+      print(fmt::format("  {}  {}  {}\n", one_line(entry.pending_intent.intent.effect),
+                        one_line(display_name(entry.instance)),
+                        one_line(dump_json(cbor_to_readable_json(entry.pending_intent.intent.params)))));
   };
   print(fmt::format("an apply now: {}\n", report.obstacles.empty() ? "is possible" : "is refused"));
   if (!report.obstacles.empty()) print("  " + one_line(join(report.obstacles)) + "\n");
   effects("effects asked for", report.effects);
-  effects("effects without a receipt", report.pending);
-  if (!report.made_up.empty())
+  effects("effects without a receipt", report.pending_effects);
+  if (!report.placeholder_effects.empty())
     print(
         fmt::format("generated receipts: {}\n  their payloads are the smallest valid ones; --receipt EFFECT=JSON "
                     "gives one, --pending none\n",
-                    one_line(fmt::format("{}", fmt::join(report.made_up, ", ")))));
+                    one_line(fmt::format("{}", fmt::join(report.placeholder_effects, ", ")))));
   print(fmt::format("instances that differ: {}\n",
-                    report.changed.empty() ? "none" : std::to_string(report.changed.size())));
-  for (const auto& each : report.changed) {
-    print(fmt::format("  {}  {}{}\n", one_line(shown(each.cell)), to_string(each.status),
-                      each.failure.empty() ? "" : ": " + one_line(each.message)));
+                    report.changed_instances.empty() ? "none" : std::to_string(report.changed_instances.size())));
+  for (const auto& entry : report.changed_instances) {
+    print(fmt::format("  {}  {}{}\n", one_line(display_name(entry.instance)), to_string(entry.status),
+                      entry.failure.empty() ? "" : ": " + one_line(entry.message)));
     const auto text = [](const std::optional<std::string>& cbor) {
-      return dump_json(cbor ? readable_cbor(*cbor) : json(nullptr), 2);
+      return dump_json(cbor ? cbor_to_readable_json(*cbor) : json(nullptr), 2);
     };
-    print(painted(show_diff(line_diff(text(each.was), text(each.is)), 3), "    "));
+    print(indent_lines(show_diff(line_diff(text(entry.old_state), text(entry.new_state)), 3), "    ", true));
   }
-  for (const auto& each : report.refused) print("refused: " + one_line(each) + "\n");
+  for (const auto& entry : report.refused_inputs) print("refused: " + one_line(entry) + "\n");
   print(fmt::format("{} of code{}; what other inputs would bring is not known\n", count_with_noun(report.steps, "step"),
-                    report.cut ? ", and more to do: --steps" : ""));
+                    report.is_truncated ? ", and more to do: --steps" : ""));
 }
 
 namespace {
@@ -366,78 +364,84 @@ namespace {
 
 Result<int> simulate_manifest(const Invocation& call) {
   exit_on_stop_signals();
-  MJ_TRY(read, read_manifest_file(engine_options(call.settings), call.arguments.at(0)));
-  if (!read.manifest) {
-    print_problems(call, read.problems);
+  MJ_TRY(manifest_file, read_manifest_file(make_engine_options(call.settings), call.arguments.at(0)));
+  if (!manifest_file.manifest) {
+    print_problems(call, manifest_file.problems);
     return EX_DATAERR;
   }
   if (call.has("history") && call.has("scenario"))
     return fail(Code::invalid, "--history and --scenario: the world is the one or the other");
-  DeploymentCopy copy;
-  copy.deployment.id = "simulation/" + read.manifest->name;
+  DeploymentCopy deployment_copy;
+  deployment_copy.deployment.id = "simulation/" + manifest_file.manifest->name;
   if (call.has("history")) {
-    MJ_TRY(given, copy_of_history(call.get("history")));
-    copy = std::move(given);
+    MJ_TRY(value, load_history_copy(call.get("history")));
+    deployment_copy = std::move(value);
   }
   if (call.has("scenario")) {
-    MJ_TRY(given, copy_of_scenario(call, call.get("scenario")));
-    copy = std::move(given);
+    MJ_TRY(value, load_scenario_copy(call, call.get("scenario")));
+    deployment_copy = std::move(value);
   }
-  copy.catalog.add(read.manifest);
-  MJ_TRY(settings, shadow_settings(call, *read.manifest));
-  workflow::Engines engines(engine_options(call.settings), 1);
-  const ShadowReport report = simulate(std::move(copy.deployment), copy.catalog, settings, engines.as_function());
-  if (const auto trouble = engines.last_problem()) return tl::unexpected(*trouble);
-  print_shadow(call, report);
-  return report.refused.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
+  deployment_copy.catalog.add(manifest_file.manifest);
+  MJ_TRY(settings, parse_shadow_flags(call, *manifest_file.manifest));
+  workflow::EnginePool engines(make_engine_options(call.settings), 1);
+  const ShadowReport report =
+      simulate(std::move(deployment_copy.deployment), deployment_copy.catalog, settings, engines.as_step_engine());
+  if (const auto problem = engines.last_problem()) return tl::unexpected(*problem);
+  print_shadow_report(call, report);
+  return report.refused_inputs.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 // --- diff
 
-void print_differences(const std::vector<ManifestDifference>& all, const std::optional<UpgradeImpact>& live) {
-  if (all.empty()) print("no differences\n");
-  for (const auto& each : all) {
-    print(paint(OutputStyle::strong, fmt::format("{} {}: {}", each.part, one_line(each.name), to_string(each.change))) +
+void print_differences(const std::vector<ManifestDifference>& differences, const std::optional<UpgradeImpact>& impact) {
+  if (differences.empty()) print("no differences\n");
+  for (const auto& entry : differences) {
+    print(paint(OutputStyle::strong,
+                fmt::format("{} {}: {}", entry.part, one_line(entry.name), to_string(entry.change))) +
           "\n");
-    for (const auto& follows : each.effects) print("  " + one_line(follows) + "\n");
-    print(painted(each.text, "    "));
+    for (const auto& effect : entry.effects) print("  " + one_line(effect) + "\n");
+    print(indent_lines(entry.text, "    ", true));
   }
-  if (!live) return;
-  print(live->obstacles.empty() ? "an apply now is possible\n"
-                                : "an apply now is refused: " + one_line(join(live->obstacles)) + "\n");
-  const auto some = [](const std::vector<std::string>& rows, const char* what) {
-    for (std::size_t i = 0; i < std::min(rows.size(), kShownInstances); ++i) print(one_line(rows[i]) + what + '\n');
-    if (rows.size() > kShownInstances)
-      print(fmt::format("and {} more{}; --json has all\n", rows.size() - kShownInstances, what));
+  if (!impact) return;
+  print(impact->obstacles.empty() ? "an apply now is possible\n"
+                                  : "an apply now is refused: " + one_line(join(impact->obstacles)) + "\n");
+  const auto print_some = [](const std::vector<std::string>& rows, const char* suffix) {
+    for (std::size_t i = 0; i < std::min(rows.size(), kMaxShownInstances); ++i)
+      print(one_line(rows[i]) + suffix + '\n');
+    if (rows.size() > kMaxShownInstances)
+      print(fmt::format("and {} more{}; --json has all\n", rows.size() - kMaxShownInstances, suffix));
   };
-  some(live->keeps, " keeps its code");
-  some(live->misses, "");
+  print_some(impact->instances_with_old_code, " keeps its code");
+  print_some(impact->lost_events, "");
 }
 
 Result<int> diff_manifests(const Invocation& call) {
   exit_on_stop_signals();
-  MJ_TRY(before, read_manifest_file(engine_options(call.settings), call.arguments.at(0)));
-  MJ_TRY(after, read_manifest_file(engine_options(call.settings), call.arguments.at(1)));
-  if (!before.manifest || !after.manifest) {
-    auto problems = before.problems;
-    problems.insert(problems.end(), after.problems.begin(), after.problems.end());
+  MJ_TRY(old_manifest, read_manifest_file(make_engine_options(call.settings), call.arguments.at(0)));
+  MJ_TRY(new_manifest, read_manifest_file(make_engine_options(call.settings), call.arguments.at(1)));
+  if (!old_manifest.manifest || !new_manifest.manifest) {
+    auto problems = old_manifest.problems;
+    problems.insert(problems.end(), new_manifest.problems.begin(), new_manifest.problems.end());
     print_problems(call, problems);
     return EX_DATAERR;
   }
-  const auto all = differences(*before.document, *before.manifest, *after.document, *after.manifest);
-  std::optional<UpgradeImpact> live;
+  const auto differences = mycojobs::differences(*old_manifest.document, *old_manifest.manifest, *new_manifest.document,
+                                                 *new_manifest.manifest);
+  std::optional<UpgradeImpact> impact;
   if (call.has("history")) {
-    MJ_TRY(copy, copy_of_history(call.get("history")));
-    live = upgrade_impact(copy.deployment, copy.catalog, *after.manifest);
+    MJ_TRY(deployment_copy, load_history_copy(call.get("history")));
+    impact = upgrade_impact(deployment_copy.deployment, deployment_copy.catalog, *new_manifest.manifest);
   }
   if (call.json) {
-    json out{{"before", before.manifest->hash}, {"after", after.manifest->hash}, {"differences", to_json(all)}};
-    if (live) out["apply"] = to_json(*live);
-    print(dump_json(out, 2) + "\n");
+    json out{{"before", old_manifest.manifest->hash},
+             {"after", new_manifest.manifest->hash},
+             {"differences", to_json(differences)}};
+    if (impact) out["apply"] = to_json(*impact);
+    print_json(out);
   } else {
-    print_differences(all, live);
+    print_differences(differences, impact);
   }
-  return all.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
+  return differences.empty() ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 }  // namespace

@@ -2,13 +2,14 @@
 // shadow is a simulation of a new manifest on this copy (workflows/tools/shadow.h).
 #pragma once
 
-#include "cli/commands/command_table.h"
+#include "cli/invocation.h"
 #include "workflows/tools/shadow.h"
 
 namespace mycojobs {
 
 // Parses --send, --receipt, --pending and --steps. Errors: invalid, not_found (no such event or effect).
-Result<ShadowSettings> shadow_settings(const Invocation&, const WorkflowManifest&);
-void print_shadow(const Invocation&, const ShadowReport&);
+Result<ShadowSettings> parse_shadow_flags(const Invocation&, const WorkflowManifest&);
+// Prints the report as text, or as JSON with --json.
+void print_shadow_report(const Invocation&, const ShadowReport&);
 
 }  // namespace mycojobs

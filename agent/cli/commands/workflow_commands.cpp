@@ -1,5 +1,5 @@
-// mycojobs workflow apply | send | list | cells | show | timeline | logs | explain | tail | approve | reject | remove |
-// export | verify-replay: commands for running workflows.
+// mycojobs workflow apply | send | list | cells | show | timeline | logs | explain | tail | approve | reject | cancel |
+// remove | export | verify-replay: commands for applied workflows.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -11,9 +11,11 @@
 
 #include "base/parse.h"
 #include "base/random.h"
-#include "cli/commands/command_table.h"
+#include "cli/command_output.h"
+#include "cli/commands/commands.h"
 #include "cli/job_submission.h"
 #include "cli/manifest_files.h"
+#include "cli/request_arguments.h"
 #include "cli/run_service.h"
 #include "cli/store_session.h"
 #include "cli/terminal.h"
@@ -32,144 +34,139 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kTailMs = 250;              // interval of reading a followed journal
-constexpr std::size_t kShownBytes = 200;  // maximum bytes of a value in a table
+constexpr int kFactPollMs = 250;             // interval of reading a followed journal
+constexpr std::size_t kMaxShownBytes = 200;  // maximum bytes of a value in a table
 
-struct OpenedDeployments {
-  OpenedStore opened;
-  std::unique_ptr<WorkflowStore> deployments;
-  service::RequestContext by;
-  service::WorkflowStores in() { return {*opened.store, *deployments}; }
+// The open stores of a workflow command, and its caller.
+struct WorkflowSession : StoreSession {
+  std::unique_ptr<WorkflowStore> workflow_store;
+  service::RequestContext caller;
+  service::WorkflowStores stores() { return {*store, *workflow_store}; }
 };
-Result<OpenedDeployments> open_deployments(const Invocation& call) {
-  OpenedDeployments out;
-  MJ_TRY(by, request_context(call));
-  out.by = by;
-  MJ_TRY(opened, open_to_answer(call));
-  out.opened = std::move(opened);
-  MJ_TRY(deployments, out.opened.session.stores->open_workflows());
-  out.deployments = std::move(deployments);
-  return out;
+Result<WorkflowSession> open_workflow_session(const Invocation& call) {
+  WorkflowSession session;
+  MJ_TRY(caller, request_context(call));
+  session.caller = caller;
+  MJ_TRY(store_session, open_store_for_query(call));
+  static_cast<StoreSession&>(session) = std::move(store_session);
+  MJ_TRY(workflow_store, session.services.stores->open_workflows());
+  session.workflow_store = std::move(workflow_store);
+  return session;
 }
 
-std::string typed(const Invocation& call, std::size_t index) {
+std::string get_argument(const Invocation& call, std::size_t index) {
   return index < call.arguments.size() ? call.arguments[index] : "";
 }
-service::InstanceReference instance_argument(const Invocation& call) { return {typed(call, 0), typed(call, 1)}; }
+service::InstanceReference parse_instance_argument(const Invocation& call) {
+  return {get_argument(call, 0), get_argument(call, 1)};
+}
 
-std::string cell_text(const json& value) {
+std::string format_value(const json& value) {
   const std::string text = value.is_string() ? value.get<std::string>() : value.is_null() ? "" : dump_json(value);
-  return shortened(one_line(to_utf8(text)), kShownBytes);
-}
-std::string time_of_day(std::uint64_t unix_ms) {
-  return fmt::format("{:%H:%M:%S}.{:03}", fmt::localtime(static_cast<std::time_t>(unix_ms / 1000)), unix_ms % 1000);
+  return shortened(one_line(to_utf8(text)), kMaxShownBytes);
 }
 
-int print_json(const json& value) {
-  print(dump_json(value, 2) + "\n");
-  return 0;
-}
-
-OutputStyle tone_of_status(std::string_view status) {
+OutputStyle status_style(std::string_view status) {
   if (status == "failed") return OutputStyle::bad;
   return status == "running" ? OutputStyle::strong : status == "waiting" ? OutputStyle::plain : OutputStyle::good;
 }
 
 // ---- apply, send ----
 
-Result<int> apply(const Invocation& call) {
-  MJ_TRY(file, read_manifest_file(engine_options(call.settings), typed(call, 0)));
+Result<int> apply_manifest(const Invocation& call) {
+  MJ_TRY(file, read_manifest_file(make_engine_options(call.settings), get_argument(call, 0)));
   if (!file.manifest) return fail(Code::invalid, join(file.problems));
-  MJ_TRY(open, open_deployments(call));
+  MJ_TRY(session, open_workflow_session(call));
   service::ApplyWorkflow request;
   request.code = std::move(file.code);
   if (call.has("owner")) {
-    MJ_TRY(owner, id_flag(call, "owner", kDefaultCaller));
+    MJ_TRY(owner, parse_id_flag(call, "owner", kDefaultCaller));
     request.owner = owner;
   }
-  MJ_TRY(done, service::apply_workflow(open.by, open.in(), *file.document, request));
+  MJ_TRY(result, service::apply_workflow(session.caller, session.stores(), *file.document, request));
   if (call.json)
-    return print_json({{"manifest", done.deployment},
-                       {"hash", done.hash},
-                       {"replaced", done.replaced},
-                       {"repeated", done.repeated},
-                       {"owner", done.owner}});
-  const std::string how = done.repeated           ? "was in force already"
-                          : done.replaced.empty() ? "is in force"
-                                                  : "is in force instead of " + done.replaced.substr(0, 12);
-  print(fmt::format("{} {} {}; its effects run as actor {}\n", one_line(done.deployment), done.hash.substr(0, 12), how,
-                    done.owner));
+    return print_json({{"manifest", result.deployment},
+                       {"hash", result.hash},
+                       {"replaced", result.replaced},
+                       {"repeated", result.repeated},
+                       {"owner", result.owner}});
+  const std::string state = result.repeated           ? "was in force already"
+                            : result.replaced.empty() ? "is in force"
+                                                      : "is in force instead of " + result.replaced.substr(0, 12);
+  print(fmt::format("{} {} {}; its effects run as actor {}\n", one_line(result.deployment), result.hash.substr(0, 12),
+                    state, result.owner));
   return 0;
 }
 
-// Repeats the call while the store is unavailable. The idempotency key ensures that the event is sent once.
-Result<service::SentEvent> send_once(const Invocation& call, OpenedDeployments& open,
+// Sends the event once, with retries while the store is unavailable: the idempotency key prevents a second event.
+Result<service::SentEvent> send_once(const Invocation& call, WorkflowSession& session,
                                      const service::SendEvent& request) {
-  service::SentEvent sent;
-  auto done = describe_missing_agents(call, open.opened, false, [&](Store& store) -> Result<void> {
-    MJ_TRY(deployments, open.opened.session.stores->open_workflows());
-    MJ_TRY(posted, service::send_event(open.by, {store, *deployments}, request));
-    sent = std::move(posted);
+  service::SentEvent sent_event;
+  auto result = retry_while_unavailable(call, session, false, [&](Store& store) -> Result<void> {
+    MJ_TRY(workflow_store, session.services.stores->open_workflows());
+    MJ_TRY(posted_event, service::send_event(session.caller, {store, *workflow_store}, request));
+    sent_event = std::move(posted_event);
     return {};
   });
-  if (done) return sent;
-  if (done.error().code != Code::unavailable)
-    return tl::unexpected(with_original_arguments(call, std::move(done).error()));
+  if (result) return sent_event;
+  if (result.error().code != Code::unavailable)
+    return tl::unexpected(to_command_line_error(call, std::move(result).error()));
   return fail(Code::unavailable,
               fmt::format("{}; it is unknown whether the event was sent: the same command with --idempotency-key {} "
                           "sends it once",
-                          done.error().message, *request.idempotency_key));
+                          result.error().message, *request.idempotency_key));
 }
 
-Result<int> send(const Invocation& call) {
-  service::SendEvent request{typed(call, 0), typed(call, 1), call.get("workflow")};
+Result<int> send_event(const Invocation& call) {
+  service::SendEvent request{get_argument(call, 0), get_argument(call, 1), call.get("workflow")};
   request.idempotency_key = call.has("idempotency-key") ? call.get("idempotency-key") : random_hex(16);
   request.traceparent = call.get("traceparent");
   if (request.value == "-") request.value.assign(std::istreambuf_iterator<char>(std::cin), {});
-  MJ_TRY(open, open_deployments(call));
-  MJ_TRY(sent, send_once(call, open, request));
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(sent_event, send_once(call, session, request));
   if (call.json)
-    return print_json({{"manifest", sent.deployment},
-                       {"event", sent.event},
-                       {"id", sent.id},
-                       {"repeated", sent.repeated},
-                       {"targets", sent.targets}});
-  std::string to;
-  for (const std::string& target : sent.targets) to += (to.empty() ? "" : ", ") + target;
-  print(one_line(sent.event + " to " + to + (sent.repeated ? ", sent before as " + sent.id : "")) + "\n");
+    return print_json({{"manifest", sent_event.deployment},
+                       {"event", sent_event.event},
+                       {"id", sent_event.id},
+                       {"repeated", sent_event.repeated},
+                       {"targets", sent_event.targets}});
+  std::string targets;
+  for (const std::string& target : sent_event.targets) targets += (targets.empty() ? "" : ", ") + target;
+  print(
+      one_line(sent_event.event + " to " + targets + (sent_event.repeated ? ", sent before as " + sent_event.id : "")) +
+      "\n");
   return 0;
 }
 
 // ---- queries ----
 
 Result<int> list_deployments(const Invocation& call) {
-  MJ_TRY(open, open_deployments(call));
-  MJ_TRY(rows, service::list_workflows(open.by, open.in()));
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(rows, service::list_workflows(session.caller, session.stores()));
   if (call.json) return print_json(rows);
-  std::vector<std::vector<std::string>> table{
-      {"WORKFLOW", "MANIFEST", "CODE", "RUNNING", "WAITING", "FAILED", "INBOX", "HEIGHT", "TAKES"}};
+  TableRows table{{"WORKFLOW", "MANIFEST", "CODE", "RUNNING", "WAITING", "FAILED", "INBOX", "HEIGHT", "TAKES"}};
   for (const json& row : rows) {
-    std::string takes;
-    for (const json& each : row["takes"]) takes += (takes.empty() ? "" : ", ") + each.get<std::string>();
+    std::string events;
+    for (const json& event : row["takes"]) events += (events.empty() ? "" : ", ") + event.get<std::string>();
     const json& counts = row["instances"];
-    table.push_back({cell_text(row["workflow"]), cell_text(row["manifest"]),
+    table.push_back({format_value(row["workflow"]), format_value(row["manifest"]),
                      row["hash"].get<std::string>().substr(0, 12), counts["running"].dump(), counts["waiting"].dump(),
-                     counts["failed"].dump(), row["inbox"].dump(), row["height"].dump(), cell_text(takes)});
+                     counts["failed"].dump(), row["inbox"].dump(), row["height"].dump(), format_value(events)});
   }
   print_list(table);
   return 0;
 }
 
-Result<int> cells(const Invocation& call) {
-  MJ_TRY(limit, count_flag(call, "limit", 100));
-  MJ_TRY(open, open_deployments(call));
-  MJ_TRY(rows, with_original_arguments(
-                   call, service::list_cells(open.by, open.in(), {typed(call, 0), call.get("status"), limit})));
+Result<int> list_cells(const Invocation& call) {
+  MJ_TRY(limit, parse_count_flag(call, "limit", 100));
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(rows, to_command_line_error(call, service::list_cells(session.caller, session.stores(),
+                                                               {get_argument(call, 0), call.get("status"), limit})));
   if (call.json) return print_json(rows);
-  std::vector<std::vector<std::string>> table{{"KEY", "STATUS", "STEPS", "MAIL", "PENDING", "STATE", "LAST"}};
+  TableRows table{{"KEY", "STATUS", "STEPS", "MAIL", "PENDING", "STATE", "LAST"}};
   for (const json& row : rows) {
     const std::string status = row["status"];
-    table.push_back({cell_text(row["key"]), paint(tone_of_status(status), status), row["steps"].dump(),
+    table.push_back({format_value(row["key"]), paint(status_style(status), status), row["steps"].dump(),
                      row["mail"].dump(), row["pending"].dump(), row["state_bytes"].dump() + " bytes",
                      row["last"].dump()});
   }
@@ -178,73 +175,73 @@ Result<int> cells(const Invocation& call) {
 }
 
 Result<int> show_instance(const Invocation& call) {
-  MJ_TRY(open, open_deployments(call));
-  MJ_TRY(found, service::show_instance(open.by, open.in(), instance_argument(call)));
-  if (call.json) return print_json(found);
-  const std::string status = found["status"];
-  print(fmt::format("{} {}  {}\n", paint(OutputStyle::strong, cell_text(found["workflow"])), cell_text(found["key"]),
-                    paint(tone_of_status(status), status)));
-  if (found.contains("message"))
-    print("error    " + cell_text(found["failure"]) + ": " + cell_text(found["message"]) + "\n");
-  print("state    " + shortened(one_line(to_utf8(dump_json(found["state"]))), 2000) + "\n");
-  print(fmt::format("steps    {}, last at height {}\n", found["steps"].dump(), found["last"].dump()));
-  std::vector<std::vector<std::string>> table{{"INTENT", "EFFECT", "CARRIED BY", "PARAMETERS"}};
-  for (const json& intent : found["intents"])
-    table.push_back({intent["intent"].get<std::string>().substr(0, 12), cell_text(intent["effect"]),
-                     intent["published"] == true ? cell_text(intent["carrier"]) : "not started",
-                     cell_text(intent["params"])});
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(instance, service::show_instance(session.caller, session.stores(), parse_instance_argument(call)));
+  if (call.json) return print_json(instance);
+  const std::string status = instance["status"];
+  print(fmt::format("{} {}  {}\n", paint(OutputStyle::strong, format_value(instance["workflow"])),
+                    format_value(instance["key"]), paint(status_style(status), status)));
+  if (instance.contains("message"))
+    print("error    " + format_value(instance["failure"]) + ": " + format_value(instance["message"]) + "\n");
+  print("state    " + shortened(one_line(to_utf8(dump_json(instance["state"]))), 2000) + "\n");
+  print(fmt::format("steps    {}, last at height {}\n", instance["steps"].dump(), instance["last"].dump()));
+  TableRows table{{"INTENT", "EFFECT", "CARRIED BY", "PARAMETERS"}};
+  for (const json& intent : instance["intents"])
+    table.push_back({intent["intent"].get<std::string>().substr(0, 12), format_value(intent["effect"]),
+                     intent["published"] == true ? format_value(intent["carrier"]) : "not started",
+                     format_value(intent["params"])});
   if (table.size() > 1) print_table(table);
-  for (const json& mail : found["waiting_mail"])
-    print(fmt::format("mail     {} of height {}\n", cell_text(mail["schema"]), mail["height"].dump()));
+  for (const json& mail : instance["waiting_mail"])
+    print(fmt::format("mail     {} of height {}\n", format_value(mail["schema"]), mail["height"].dump()));
   return 0;
 }
 
 // Returns a fact as one line.
-std::string what_of(const json& fact) {
+std::string describe_fact(const json& fact) {
   const std::string kind = fact["kind"];
-  const auto text = [&](const char* name) { return cell_text(fact.value(name, json())); };
-  const auto intent = [&] { return text("intent").substr(0, 12); };
-  if (kind == "applied") return "manifest " + text("manifest").substr(0, 12) + " is in force";
-  if (kind == "event") return text("schema") + ' ' + text("value");
+  const auto field = [&](const char* name) { return format_value(fact.value(name, json())); };
+  const auto intent = [&] { return field("intent").substr(0, 12); };
+  if (kind == "applied") return "manifest " + field("manifest").substr(0, 12) + " is in force";
+  if (kind == "event") return field("schema") + ' ' + field("value");
   if (kind == "step") {
-    std::string out = "state " + text("state");
+    std::string out = "state " + field("state");
     for (const json& effect : fact["effects"])
-      out += "; asks " + cell_text(effect["effect"]) + ' ' + effect["intent"].get<std::string>().substr(0, 12);
+      out += "; asks " + format_value(effect["effect"]) + ' ' + effect["intent"].get<std::string>().substr(0, 12);
     return out;
   }
-  if (kind == "step_failed") return text("error") + ": " + text("message");
-  if (kind == "published") return intent() + " by " + text("carrier");
-  if (kind == "receipt") return intent() + ' ' + text("status") + ' ' + text("payload");
-  if (kind == "receipt_refused" || kind == "receipt_fault") return intent() + ' ' + text("reason");
-  if (kind == "failed") return text("failure") + ": " + text("message");
-  return kind == "deleted" ? text("by") : text("hash").substr(0, 12);
+  if (kind == "step_failed") return field("error") + ": " + field("message");
+  if (kind == "published") return intent() + " by " + field("carrier");
+  if (kind == "receipt") return intent() + ' ' + field("status") + ' ' + field("payload");
+  if (kind == "receipt_refused" || kind == "receipt_fault") return intent() + ' ' + field("reason");
+  if (kind == "failed") return field("failure") + ": " + field("message");
+  return kind == "deleted" ? field("by") : field("hash").substr(0, 12);
 }
 
-std::vector<std::string> fact_row(const json& fact, bool with_cells) {
+std::vector<std::string> make_fact_row(const json& fact, bool with_cells) {
   std::vector<std::string> row{fact["height"].dump(), time_of_day(fact["at_ms"].get<std::uint64_t>())};
   if (with_cells) {
     std::string cells;
-    for (const json& each : fact["cells"]) cells += (cells.empty() ? "" : ", ") + each.get<std::string>();
+    for (const json& cell : fact["cells"]) cells += (cells.empty() ? "" : ", ") + cell.get<std::string>();
     row.push_back(shortened(one_line(cells), 60));
   }
   row.push_back(fact["kind"]);
-  row.push_back(what_of(fact));
+  row.push_back(describe_fact(fact));
   return row;
 }
 
-Result<int> timeline(const Invocation& call) {
+Result<int> print_instance_timeline(const Invocation& call) {
   service::TimelineRequest request;
   if (call.has("limit") && !parse_u64(call.get("limit"), request.limit))
     return fail(Code::invalid, "--limit: a whole number from 1 to 1000");
   if (call.has("before") && (!parse_u64(call.get("before"), request.before) || request.before == 0))
     return fail(Code::invalid, "--before: a height, a whole number above 0");
-  MJ_TRY(open, open_deployments(call));
-  MJ_TRY(rows, with_original_arguments(
-                   call, service::instance_timeline(open.by, open.in(), instance_argument(call), request)));
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(rows, to_command_line_error(call, service::instance_timeline(session.caller, session.stores(),
+                                                                      parse_instance_argument(call), request)));
   if (rows.size() == request.limit) print_message("earlier facts: --before " + rows.front()["height"].dump());
   if (call.json) return print_json(rows);
-  std::vector<std::vector<std::string>> table{{"HEIGHT", "TIME", "KIND", "WHAT"}};
-  for (const json& fact : rows) table.push_back(fact_row(fact, false));
+  TableRows table{{"HEIGHT", "TIME", "KIND", "WHAT"}};
+  for (const json& fact : rows) table.push_back(make_fact_row(fact, false));
   print_table(table);
   return 0;
 }
@@ -254,202 +251,208 @@ class LogFramePrinter {
  public:
   void print_page(const service::InstanceLog& page) {
     for (const service::LogFrame& frame : page.frames) {
-      EffectLog& of = of_[frame.effect_ref];
-      of.effect = frame.effect;
-      of.lines.take(frame.line, [&](const Log& line) { print_line(frame.effect_ref, of, line); });
+      EffectLog& log = logs_[frame.effect_ref];
+      log.effect = frame.effect;
+      log.splitter.add_part(frame.line, [&](const Log& line) { print_line(frame.effect_ref, log, line); });
     }
-    for (const std::string& effect_ref : page.over) end(effect_ref);
+    for (const std::string& effect_ref : page.over) end_log(effect_ref);
   }
-  void end_all() {
-    while (!of_.empty()) end(std::string(of_.begin()->first));
+  void end_all_logs() {
+    while (!logs_.empty()) end_log(std::string(logs_.begin()->first));
   }
 
  private:
   struct EffectLog {
     std::string effect;
-    LogLines lines;
+    LogLineSplitter splitter;
   };
-  void end(const std::string& effect_ref) {
-    const auto found = of_.find(effect_ref);
-    if (found == of_.end()) return;
-    found->second.lines.finish([&](const Log& line) { print_line(effect_ref, found->second, line); });
-    of_.erase(found);
+  void end_log(const std::string& effect_ref) {
+    const auto entry = logs_.find(effect_ref);
+    if (entry == logs_.end()) return;
+    entry->second.splitter.flush([&](const Log& line) { print_line(effect_ref, entry->second, line); });
+    logs_.erase(entry);
   }
-  static void print_line(const std::string& effect_ref, const EffectLog& of, const Log& line) {
-    const std::string whose = cell_text(of.effect) + ' ' + cell_text(effect_ref);
-    const bool plain = line.stream == LogStream::out;
-    print(paint(plain ? OutputStyle::faint : OutputStyle::warn, whose + " | ") + printable(line.text) + "\n");
+  static void print_line(const std::string& effect_ref, const EffectLog& log, const Log& line) {
+    const std::string prefix = format_value(log.effect) + ' ' + format_value(effect_ref);
+    const bool is_stdout = line.stream == LogStream::out;
+    print(paint(is_stdout ? OutputStyle::faint : OutputStyle::warn, prefix + " | ") + printable(line.text) + "\n");
   }
-  std::map<std::string, EffectLog> of_;  // by the job or flow that performs the effect
+  std::map<std::string, EffectLog> logs_;  // by the job or flow that performs the effect
 };
 
-Result<int> instance_logs(const Invocation& call) {
-  MJ_TRY(open, open_deployments(call));
+Result<int> print_instance_logs(const Invocation& call) {
+  MJ_TRY(session, open_workflow_session(call));
   service::ManifestCache manifests;
-  const service::WorkflowStores in{*open.opened.store, *open.deployments, &manifests};
+  const service::WorkflowStores stores{*session.store, *session.workflow_store, &manifests};
   service::LogRequest request;
-  LogFramePrinter lines;
+  LogFramePrinter printer;
   for (;;) {
-    MJ_TRY(page, with_original_arguments(call, service::instance_log(open.by, in, instance_argument(call), request)));
+    MJ_TRY(page, to_command_line_error(
+                     call, service::instance_log(session.caller, stores, parse_instance_argument(call), request)));
     if (call.json)
-      for (const service::LogFrame& frame : page.frames) print(dump_json(to_json(frame)) + "\n");
+      for (const service::LogFrame& frame : page.frames) print_json_line(to_json(frame));
     else
-      lines.print_page(page);
+      printer.print_page(page);
     request.after = page.after;
-    const bool over = !page.more && (page.ended || !call.has("follow"));
-    if (over) lines.end_all();
-    if (over) return 0;
+    const bool is_over = !page.more && (page.ended || !call.has("follow"));
+    if (is_over) printer.end_all_logs();
+    if (is_over) return 0;
     std::fflush(stdout);
-    if (const int signal = next_follower_signal(page.more ? 0 : kTailMs); signal != 0) return exit_of_signal(signal);
+    if (const int signal = next_follower_signal(page.more ? 0 : kFactPollMs); signal != 0)
+      return signal_exit_code(signal);
   }
 }
 
-Result<int> explain_it(const Invocation& call) {
-  MJ_TRY(open, open_deployments(call));
-  MJ_TRY(flows, open.opened.session.stores->open_flows());
-  MJ_TRY(leader, flows->leader(context_of(call)));
-  const service::InstanceReference of = instance_argument(call);
-  MJ_TRY(reasons, service::explain_instance(open.by, open.in(), of, leader.first));
-  if (call.json) return print_json({{"workflow", of.workflow}, {"key", of.key}, {"reasons", reasons}});
+Result<int> explain_instance(const Invocation& call) {
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(flows, session.services.stores->open_flows());
+  MJ_TRY(leader, flows->leader(call.context()));
+  const service::InstanceReference instance = parse_instance_argument(call);
+  MJ_TRY(reasons, service::explain_instance(session.caller, session.stores(), instance, leader.first));
+  if (call.json) return print_json({{"workflow", instance.workflow}, {"key", instance.key}, {"reasons", reasons}});
   for (const json& reason : reasons) {
-    print(fmt::format("{} {}  {}\n", one_line(of.workflow), one_line(of.key), cell_text(reason["cause"])));
-    print(fmt::format("  {}   {}\n", paint(OutputStyle::strong, "reason"), cell_text(reason["reason"])));
-    for (const json& line : reason["evidence"])
-      print(fmt::format("  {} {}\n", paint(OutputStyle::faint, "evidence"), cell_text(line)));
-    print(fmt::format("  {}     {}\n", paint(OutputStyle::strong, "next"), cell_text(reason["next"])));
+    print(
+        fmt::format("{} {}  {}\n", one_line(instance.workflow), one_line(instance.key), format_value(reason["cause"])));
+    std::vector<std::string> evidence;
+    for (const json& line : reason["evidence"]) evidence.push_back(format_value(line));
+    print_explanation(format_value(reason["reason"]), evidence, format_value(reason["next"]));
   }
   return 0;
 }
 
-Result<int> tail(const Invocation& call) {
-  std::uint64_t after = 0;
-  if (call.has("after") && !parse_u64(call.get("after"), after))
+Result<int> follow_facts(const Invocation& call) {
+  std::uint64_t last_height = 0;
+  if (call.has("after") && !parse_u64(call.get("after"), last_height))
     return fail(Code::invalid, "--after: a height, a whole number");
-  MJ_TRY(open, open_deployments(call));
+  MJ_TRY(session, open_workflow_session(call));
   for (;;) {
-    MJ_TRY(page, service::read_facts(open.by, open.in(), typed(call, 0), after, 1000));
+    MJ_TRY(page, service::read_facts(session.caller, session.stores(), get_argument(call, 0), last_height, 1000));
     for (const json& fact : page["facts"]) {
       if (call.json) {
-        print(dump_json(fact) + "\n");
+        print_json_line(fact);
       } else {
         std::string line;
-        for (const std::string& part : fact_row(fact, true)) line += (line.empty() ? "" : "  ") + part;
+        for (const std::string& part : make_fact_row(fact, true)) line += (line.empty() ? "" : "  ") + part;
         print(line + "\n");
       }
-      after = fact["height"].get<std::uint64_t>();
+      last_height = fact["height"].get<std::uint64_t>();
     }
-    const bool all = after >= page["height"].get<std::uint64_t>() || page["facts"].empty();
-    if (all && !call.has("follow")) return 0;
+    const bool is_complete = last_height >= page["height"].get<std::uint64_t>() || page["facts"].empty();
+    if (is_complete && !call.has("follow")) return 0;
     std::fflush(stdout);
-    if (const int signal = next_follower_signal(all ? kTailMs : 0); signal != 0) return exit_of_signal(signal);
+    if (const int signal = next_follower_signal(is_complete ? kFactPollMs : 0); signal != 0)
+      return signal_exit_code(signal);
   }
 }
 
 // ---- answers ----
 
-Result<int> answer(const Invocation& call, bool approved) {
-  MJ_TRY(open, open_deployments(call));
-  const service::AnswerApproval request{instance_argument(call), call.get("intent"), approved, call.get("comment")};
-  MJ_TRY(intent, with_original_arguments(call, service::answer_approval(open.by, open.in(), request)));
+Result<int> answer_approval(const Invocation& call, bool approved) {
+  MJ_TRY(session, open_workflow_session(call));
+  const service::AnswerApproval request{parse_instance_argument(call), call.get("intent"), approved,
+                                        call.get("comment")};
+  MJ_TRY(intent, to_command_line_error(call, service::answer_approval(session.caller, session.stores(), request)));
   if (call.json) return print_json({{"intent", intent}, {"approved", approved}});
   print(fmt::format("{} is {}\n", intent.substr(0, 12), approved ? "approved" : "rejected"));
   return 0;
 }
 
-std::string instance_text(const service::InstanceReference& of) {
-  return of.key.empty() ? of.workflow : of.workflow + ' ' + of.key;
+std::string format_instance(const service::InstanceReference& instance) {
+  return instance.key.empty() ? instance.workflow : instance.workflow + ' ' + instance.key;
 }
 
 Result<int> cancel_instance(const Invocation& call) {
-  MJ_TRY(open, open_deployments(call));
-  const service::InstanceReference of = instance_argument(call);
-  MJ_CHECK(with_original_arguments(call, service::cancel_instance(open.by, open.in(), of, call.get("reason"))));
-  if (call.json) return print_json({{"workflow", of.workflow}, {"key", of.key}, {"cancelling", true}});
-  print(one_line(instance_text(of)) + " is being cancelled\n");
+  MJ_TRY(session, open_workflow_session(call));
+  const service::InstanceReference instance = parse_instance_argument(call);
+  MJ_CHECK(to_command_line_error(
+      call, service::cancel_instance(session.caller, session.stores(), instance, call.get("reason"))));
+  if (call.json) return print_json({{"workflow", instance.workflow}, {"key", instance.key}, {"cancelling", true}});
+  print(one_line(format_instance(instance)) + " is being cancelled\n");
   return 0;
 }
 
-Result<int> remove_one(const Invocation& call) {
-  MJ_TRY(open, open_deployments(call));
-  const service::InstanceReference of = instance_argument(call);
-  MJ_CHECK(with_original_arguments(call, service::remove_instance(open.by, open.in(), of)));
-  print_deleted(call, instance_text(of));
-  return 0;
+Result<int> remove_instance(const Invocation& call) {
+  MJ_TRY(session, open_workflow_session(call));
+  const service::InstanceReference instance = parse_instance_argument(call);
+  MJ_CHECK(to_command_line_error(call, service::remove_instance(session.caller, session.stores(), instance)));
+  return print_deleted(call, format_instance(instance));
 }
 
 // ---- replays ----
 
-Result<int> export_one(const Invocation& call) {
-  MJ_TRY(open, open_deployments(call));
-  MJ_TRY(history, service::workflow_history(open.by, open.in(), typed(call, 0)));
+Result<int> export_history(const Invocation& call) {
+  MJ_TRY(session, open_workflow_session(call));
+  MJ_TRY(history, service::workflow_history(session.caller, session.stores(), get_argument(call, 0)));
   MJ_TRY(text, write_history(history));
   print(text);
   return 0;
 }
 
-int print_replayed(const Invocation& call, const service::ReplayResult& done, bool fails) {
-  json out{{"manifest", done.deployment}, {"entries", done.entries}, {"steps", done.steps}, {"same", !done.differs}};
-  if (done.differs) out["differs"] = {{"height", done.differs->height}, {"cell", shown(done.differs->cell)}};
+int print_replay_result(const Invocation& call, const service::ReplayResult& result, bool fails_instance) {
+  json out{
+      {"manifest", result.deployment}, {"entries", result.entries}, {"steps", result.steps}, {"same", !result.differs}};
+  if (result.differs)
+    out["differs"] = {{"height", result.differs->height}, {"cell", display_name(result.differs->instance)}};
   if (call.json)
     print_json(out);
-  else if (done.differs)
-    print_message(fmt::format("{}: the step at height {} of {} gave another output{}", done.deployment,
-                              done.differs->height, shown(done.differs->cell),
-                              fails ? "; the instance has failed as nondeterministic" : ""));
+  else if (result.differs)
+    print_message(fmt::format("{}: the step at height {} of {} gave another output{}", result.deployment,
+                              result.differs->height, display_name(result.differs->instance),
+                              fails_instance ? "; the instance has failed as nondeterministic" : ""));
   else
-    print(fmt::format("{}: {} entries, {} steps taken again: the same outputs\n", done.deployment, done.entries,
-                      done.steps));
-  return done.differs ? EXIT_FAILURE : EXIT_SUCCESS;
+    print(fmt::format("{}: {} entries, {} steps taken again: the same outputs\n", result.deployment, result.entries,
+                      result.steps));
+  return result.differs ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-// Verifies a journal from a file; writes nothing.
+// Replays a journal from a file. Writes nothing.
 Result<int> verify_history(const Invocation& call) {
   const std::string file = call.get("history");
   MJ_TRY(text, read_script(file, kMaxHistoryBytes));
   auto history = read_history(text);
   if (!history) return fail(std::move(history).error(), file);
-  auto catalog = catalog_of(*history);
+  auto catalog = build_catalog(*history);
   if (!catalog) return fail(std::move(catalog).error(), file);
-  workflow::Engines engines(engine_options(call.settings), 1);
+  workflow::EnginePool engines(make_engine_options(call.settings), 1);
   DeploymentState deployment;
   deployment.id = history->deployment;
-  const ReplayVerdict verdict = verify_replay(deployment, *catalog, history->facts, engines.as_function());
-  if (const auto trouble = engines.last_problem()) return tl::unexpected(*trouble);
-  if (verdict.problem)
-    return fail(Code::invalid, file + ": " + std::string(verdict.problem->rule) + ": " + verdict.problem->text);
-  const std::uint64_t entries = deployment.height + (verdict.differs ? 1 : 0);
-  return print_replayed(call, {history->deployment, entries, verdict.steps, verdict.differs}, false);
+  const StepReplayResult result = verify_replay(deployment, *catalog, history->facts, engines.as_step_engine());
+  if (const auto problem = engines.last_problem()) return tl::unexpected(*problem);
+  if (result.problem)
+    return fail(Code::invalid, file + ": " + std::string(result.problem->rule) + ": " + result.problem->text);
+  const std::uint64_t entries = deployment.height + (result.mismatch ? 1 : 0);
+  return print_replay_result(call, {history->deployment, entries, result.steps, result.mismatch}, false);
 }
 
-Result<int> verify_replay_of(const Invocation& call) {
+Result<int> verify_journal(const Invocation& call) {
   if (call.has("history") == !call.arguments.empty())
     return fail(Code::invalid, "give a WORKFLOW, or --history FILE: whose journal is replayed");
   if (call.has("history")) return verify_history(call);
-  MJ_TRY(open, open_deployments(call));
-  workflow::Engines engines(engine_options(call.settings), context_of(call));
+  MJ_TRY(session, open_workflow_session(call));
+  workflow::EnginePool engines(make_engine_options(call.settings), call.context());
   const auto step = [&](const WorkflowSpec& spec, const WorkflowManifest& manifest, const StepRequest& request) {
     return engines.step(spec, manifest, request);
   };
-  MJ_TRY(done, service::verify_workflow(open.by, open.in(), typed(call, 0), step));
-  return print_replayed(call, done, true);
+  MJ_TRY(result, service::verify_workflow(session.caller, session.stores(), get_argument(call, 0), step));
+  return print_replay_result(call, result, true);
 }
 
 }  // namespace
 
-int workflow_apply_command(Invocation& call) { return finish(apply(call)); }
-int workflow_send_command(Invocation& call) { return finish(send(call)); }
+int workflow_apply_command(Invocation& call) { return finish(apply_manifest(call)); }
+int workflow_send_command(Invocation& call) { return finish(send_event(call)); }
 int workflow_list_command(Invocation& call) { return finish(list_deployments(call)); }
-int workflow_cells_command(Invocation& call) { return finish(cells(call)); }
+int workflow_cells_command(Invocation& call) { return finish(list_cells(call)); }
 int workflow_show_command(Invocation& call) { return finish(show_instance(call)); }
-int workflow_timeline_command(Invocation& call) { return finish(timeline(call)); }
-int workflow_logs_command(Invocation& call) { return finish(instance_logs(call)); }
-int workflow_explain_command(Invocation& call) { return finish(explain_it(call)); }
-int workflow_tail_command(Invocation& call) { return finish(tail(call)); }
-int workflow_approve_command(Invocation& call) { return finish(answer(call, true)); }
-int workflow_reject_command(Invocation& call) { return finish(answer(call, false)); }
+int workflow_timeline_command(Invocation& call) { return finish(print_instance_timeline(call)); }
+int workflow_logs_command(Invocation& call) { return finish(print_instance_logs(call)); }
+int workflow_explain_command(Invocation& call) { return finish(explain_instance(call)); }
+int workflow_tail_command(Invocation& call) { return finish(follow_facts(call)); }
+int workflow_approve_command(Invocation& call) { return finish(answer_approval(call, true)); }
+int workflow_reject_command(Invocation& call) { return finish(answer_approval(call, false)); }
 int workflow_cancel_command(Invocation& call) { return finish(cancel_instance(call)); }
-int workflow_remove_command(Invocation& call) { return finish(remove_one(call)); }
-int workflow_export_command(Invocation& call) { return finish(export_one(call)); }
-int workflow_verify_replay_command(Invocation& call) { return finish(verify_replay_of(call)); }
+int workflow_remove_command(Invocation& call) { return finish(remove_instance(call)); }
+int workflow_export_command(Invocation& call) { return finish(export_history(call)); }
+int workflow_verify_replay_command(Invocation& call) { return finish(verify_journal(call)); }
 
 }  // namespace mycojobs

@@ -17,26 +17,24 @@
 namespace mycojobs {
 namespace {
 
-// Reader of [contexts.<id>.python], the virtual environment and preloaded modules of a context.
-
 using nlohmann::json;
 
-constexpr std::size_t kMaxModules = 32, kMaxBytes = 64U << 10;
+constexpr std::size_t kMaxPreloadedModules = 32, kMaxPythonBytes = 64U << 10;
 
 // Accepts names such as "numpy" and "scipy.linalg".
-bool is_module(const std::string& name) {
-  bool begins = true;  // at the beginning of a part of the name
+bool is_module_name(const std::string& name) {
+  bool is_part_begin = true;  // at the beginning of a part of the name
   for (const char c : name) {
     const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
     const bool digit = c >= '0' && c <= '9';
-    if (!(letter || (!begins && (digit || c == '.')))) return false;
-    begins = c == '.';
+    if (!(letter || (!is_part_begin && (digit || c == '.')))) return false;
+    is_part_begin = c == '.';
   }
-  return !begins && name.size() <= 100;
+  return !is_part_begin && name.size() <= 100;
 }
 
 // Accepts absolute paths in normalized form.
-bool is_place(const std::string& path) {
+bool is_normalized_path(const std::string& path) {
   if (path.size() < 2 || path.size() >= 4096 || path.front() != '/' || path.back() == '/') return false;
   if (path.find('\0') != std::string::npos) return false;
   for (const char* part : {"//", "/./", "/../"}) {
@@ -45,6 +43,7 @@ bool is_place(const std::string& path) {
   return true;
 }
 
+// Reads one table [contexts.<id>.python]: the virtual environment and the preloaded modules of a context.
 class PythonReader {
  public:
   PythonReader(Id context, const PolicyText& text)
@@ -52,42 +51,42 @@ class PythonReader {
 
   Result<PythonSettings> read() {
     const auto table = parse_json(text_.json);
-    if (!table) return refuse("", "is not understood");
+    if (!table) return reject("", "is not understood");
     for (const auto& [key, value] : table->items()) {
       if (key == "venv") {
-        if (!value.is_string() || !is_place(value.get_ref<const std::string&>()))
-          return refuse(key, "is not the whole path of a virtual environment, as \"/srv/venvs/seven\"");
-        out_.venv = value.get<std::string>();
+        if (!value.is_string() || !is_normalized_path(value.get_ref<const std::string&>()))
+          return reject(key, "is not the whole path of a virtual environment, as \"/srv/venvs/seven\"");
+        settings_.venv = value.get<std::string>();
       } else if (key == "preload") {
-        MJ_CHECK(modules(value));
+        MJ_CHECK(read_modules(value));
       } else {
-        return fail(Code::invalid, position_of(text_, key) + ": unknown key " + excerpt(name_ + "." + key, 80) +
+        return fail(Code::invalid, find_position(text_, key) + ": unknown key " + excerpt(name_ + "." + key, 80) +
                                        ": there are venv and preload");
       }
     }
-    return std::move(out_);
+    return std::move(settings_);
   }
 
  private:
-  tl::unexpected<Error> refuse(const std::string& field, const std::string& what) const {
+  tl::unexpected<Error> reject(const std::string& field, const std::string& problem) const {
     return fail(Code::invalid,
-                position_of(text_, field) + ": " + name_ + (field.empty() ? "" : "." + field) + ": " + what);
+                find_position(text_, field) + ": " + name_ + (field.empty() ? "" : "." + field) + ": " + problem);
   }
-  Result<void> modules(const json& value) {
-    if (!value.is_array()) return refuse("preload", "is not a list of modules, as [\"numpy\"]");
-    if (value.size() > kMaxModules) return refuse("preload", "has more than 32 modules");
+  Result<void> read_modules(const json& value) {
+    if (!value.is_array()) return reject("preload", "is not a list of modules, as [\"numpy\"]");
+    if (value.size() > kMaxPreloadedModules) return reject("preload", "has more than 32 modules");
     for (std::size_t i = 0; i < value.size(); ++i) {
       const std::string field = "preload[" + std::to_string(i) + "]";
-      if (!value[i].is_string() || !is_module(value[i].get_ref<const std::string&>()))
-        return refuse(field, "is not the name of a module, as \"numpy\" or \"scipy.linalg\"");
-      out_.preload.push_back(value[i].get<std::string>());
+      if (!value[i].is_string() || !is_module_name(value[i].get_ref<const std::string&>()))
+        return reject(field, "is not the name of a module, as \"numpy\" or \"scipy.linalg\"");
+      settings_.preload.push_back(value[i].get<std::string>());
     }
     return {};
   }
 
   std::string name_;
   const PolicyText& text_;
-  PythonSettings out_;
+  PythonSettings settings_;
 };
 
 // Copies the tables of the file into the settings and into the values of `config print`. Error invalid:
@@ -96,42 +95,41 @@ Result<void> set_context_python(const FileValues& file, Config& config) {
   std::size_t bytes = 0;
   for (const auto& [id, text] : file.context_python) {
     bytes += 200 + text.json.size();
-    if (bytes > kMaxBytes)
-      return fail(Code::invalid, position_of(text, "") + ": contexts.*.python: all of them hold more than 64 KiB");
+    if (bytes > kMaxPythonBytes)
+      return fail(Code::invalid, find_position(text, "") + ": contexts.*.python: all of them hold more than 64 KiB");
     MJ_TRY(settings, PythonReader(id, text).read());
     const std::string name = "contexts." + std::to_string(id) + ".python";
     if (!settings.venv.empty())
-      config.values.push_back({name + ".venv", dump_json(json(settings.venv)), position_of(text, "venv"), true});
+      config.values.push_back({name + ".venv", dump_json(json(settings.venv)), find_position(text, "venv"), true});
     if (!settings.preload.empty())
       config.values.push_back(
-          {name + ".preload", dump_json(json(settings.preload)), position_of(text, "preload"), true});
+          {name + ".preload", dump_json(json(settings.preload)), find_position(text, "preload"), true});
     config.settings.context_python[id] = std::move(settings);
   }
   return {};
 }
 
-// Ceilings: the file overrides the built-in ceiling.
-
 Result<PolicyRequest> read_ceiling(const PolicyText& text, const std::string& name) {
-  ParsedPolicy read = read_policy(text.json, name, PolicyKind::ceiling);
-  if (read.ok()) return std::move(read.request);
-  const FieldProblem& first = read.problems.front();
-  const std::string field = first.field.substr(std::min(name.size() + 1, first.field.size()));
-  return fail(Code::invalid, position_of(text, field) + ": " + first.message);
+  ParsedPolicy parsed_policy = read_policy(text.json, name, PolicyKind::ceiling);
+  if (parsed_policy.ok()) return std::move(parsed_policy.request);
+  const FieldProblem& problem = parsed_policy.problems.front();
+  const std::string field = problem.field.substr(std::min(name.size() + 1, problem.field.size()));
+  return fail(Code::invalid, find_position(text, field) + ": " + problem.message);
 }
 
-void tell(const Policy& max, const std::string& name, const PolicyRequest& own, const PolicyText* text, bool all,
-          Config& config) {
+// Appends the fields of a ceiling to the values of `config print`. request: the fields that the file sets.
+void add_ceiling_values(const Policy& max, const std::string& name, const PolicyRequest& request,
+                        const PolicyText* text, bool include_defaults, Config& config) {
   for (std::size_t i = 0; i < kPolicyFields; ++i) {
     const auto field = static_cast<PolicyField>(i);
-    if (!has_ceiling(field) || (!all && !own.named[i])) continue;
-    const std::string source = own.named[i] ? position_of(*text, std::string(to_string(field))) : "default";
+    if (!has_ceiling(field) || (!include_defaults && !request.named[i])) continue;
+    const std::string source = request.named[i] ? find_position(*text, std::string(to_string(field))) : "default";
     config.values.push_back({name + '.' + std::string(to_string(field)), value_text(field, max), source, true});
   }
 }
 
 // The built-in ceiling is raised to the operator's defaults, so that these are permitted without a configured ceiling.
-Policy built_in(const Settings& settings) {
+Policy make_builtin_ceiling(const Settings& settings) {
   Policy max = default_ceiling();
   max.memory_bytes = std::max(max.memory_bytes, settings.sandbox_memory_bytes);
   max.pids = std::max(max.pids, settings.sandbox_pids);
@@ -140,12 +138,12 @@ Policy built_in(const Settings& settings) {
   return max;
 }
 
-// Adds the folder in normal form, and with resolved links, for the comparison with paths of policies.
-void add_own(std::vector<std::string>& folders, const std::filesystem::path& folder) {
+// Adds a folder that policies must not grant: in normal form, and with resolved links.
+void add_own_folder(std::vector<std::string>& folders, const std::filesystem::path& folder) {
   if (folder.empty()) return;
-  std::error_code unknown;
-  const auto absolute = std::filesystem::absolute(folder, unknown).lexically_normal();
-  for (const auto& path : {absolute, std::filesystem::weakly_canonical(absolute, unknown)}) {
+  std::error_code error;
+  const auto absolute = std::filesystem::absolute(folder, error).lexically_normal();
+  for (const auto& path : {absolute, std::filesystem::weakly_canonical(absolute, error)}) {
     std::string text = path.string();
     while (text.size() > 1 && text.ends_with('/')) text.pop_back();
     if (!text.empty() && std::find(folders.begin(), folders.end(), text) == folders.end()) folders.push_back(text);
@@ -157,120 +155,120 @@ void add_own(std::vector<std::string>& folders, const std::filesystem::path& fol
 Result<void> set_ceilings(const FileValues& file, Config& config) {
   Settings& settings = config.settings;
   Ceilings& ceilings = settings.ceilings;
-  PolicyRequest standard;
-  const auto own = file.ceilings.find(0);
-  if (own != file.ceilings.end()) {
-    MJ_TRY(read, read_ceiling(own->second, "ceiling"));
-    standard = std::move(read);
+  PolicyRequest default_request;
+  const auto default_text = file.ceilings.find(0);
+  if (default_text != file.ceilings.end()) {
+    MJ_TRY(parsed_policy, read_ceiling(default_text->second, "ceiling"));
+    default_request = std::move(parsed_policy);
   }
-  ceilings.written[0] = standard.named;
-  ceilings.standard = apply_request(built_in(settings), standard);
-  tell(ceilings.standard, "ceiling", standard, own == file.ceilings.end() ? nullptr : &own->second, true, config);
+  ceilings.written[0] = default_request.named;
+  ceilings.standard = apply_request(make_builtin_ceiling(settings), default_request);
+  add_ceiling_values(ceilings.standard, "ceiling", default_request,
+                     default_text == file.ceilings.end() ? nullptr : &default_text->second, true, config);
   for (const auto& [id, text] : file.ceilings) {
     if (id == 0) continue;
     const std::string name = "contexts." + std::to_string(id) + ".ceiling";
-    MJ_TRY(read, read_ceiling(text, name));
-    ceilings.written[id] = read.named;
-    ceilings.contexts[id] = apply_request(ceilings.standard, read);
-    tell(ceilings.contexts[id], name, read, &text, false, config);
+    MJ_TRY(parsed_policy, read_ceiling(text, name));
+    ceilings.written[id] = parsed_policy.named;
+    ceilings.contexts[id] = apply_request(ceilings.standard, parsed_policy);
+    add_ceiling_values(ceilings.contexts[id], name, parsed_policy, &text, false, config);
   }
-  add_own(ceilings.own_folders, settings.state_dir);
-  add_own(ceilings.own_folders, settings.secrets_dir);
-  add_own(ceilings.own_folders, settings.plugins_dir);
-  add_own(ceilings.own_folders, config.file);  // a file, but access to a parent folder includes it
+  add_own_folder(ceilings.own_folders, settings.state_dir);
+  add_own_folder(ceilings.own_folders, settings.secrets_dir);
+  add_own_folder(ceilings.own_folders, settings.plugins_dir);
+  add_own_folder(ceilings.own_folders, config.file);  // access to a folder that contains the file includes the file
   return {};
 }
-
-using nlohmann::json;
 
 // Reads one table [executors.<name>] as JSON. Errors contain the position in the file.
 class ExecutorReader {
  public:
-  ExecutorReader(std::string name, const PolicyText& text) : text_(text) { out_.name = std::move(name); }
+  ExecutorReader(std::string name, const PolicyText& text) : text_(text) { settings_.name = std::move(name); }
 
   Result<CommandSettings> read() {
-    if (!is_script_type(out_.name)) return refuse("", "a script type is a-z, 0-9, _ and -, at most 32, a letter first");
-    if (out_.name == "rust") return refuse("", "is a script type of the executor native: choose another name");
+    if (!is_script_type(settings_.name))
+      return reject("", "a script type is a-z, 0-9, _ and -, at most 32, a letter first");
+    if (settings_.name == "rust") return reject("", "is a script type of the executor native: choose another name");
     const auto table = parse_json(text_.json);
-    if (!table) return refuse("", "is not understood");
+    if (!table) return reject("", "is not understood");
     for (const auto& [key, value] : table->items()) {
       if (key == "command") {
-        MJ_CHECK(words(key, value, out_.command));
+        MJ_CHECK(read_strings(key, value, settings_.command));
       } else if (key == "version") {
-        MJ_CHECK(words(key, value, out_.version));
+        MJ_CHECK(read_strings(key, value, settings_.version));
       } else if (key == "file") {
         if (!value.is_string() || !is_file_name(value.get_ref<const std::string&>()))
-          return refuse(key, "is not a file name such as \"script.js\"");
-        out_.file = value.get<std::string>();
+          return reject(key, "is not a file name such as \"script.js\"");
+        settings_.file = value.get<std::string>();
       } else if (key == "environment") {
-        MJ_CHECK(variables(key, value));
+        MJ_CHECK(read_environment(key, value));
       } else if (key == "policy") {
-        MJ_CHECK(policy(key, value));
+        MJ_CHECK(read_policy_table(key, value));
       } else {
-        return refuse(key, "is unknown: there are command, file, version, environment, policy");
+        return reject(key, "is unknown: there are command, file, version, environment, policy");
       }
     }
-    if (out_.command.empty()) return refuse("", "has no command: as in command = [\"/bin/bash\", \"{script}\"]");
-    if (!out_.command.front().starts_with('/'))
-      return refuse("command[0]", "is not the whole path of a program, as /usr/bin/perl");
-    const bool has_script = std::any_of(out_.command.begin(), out_.command.end(), [](const std::string& word) {
-      return word.find("{script}") != std::string::npos;
-    });
-    if (!has_script) return refuse("command", "has no {script}, so that the program would not find the script");
-    return std::move(out_);
+    if (settings_.command.empty()) return reject("", "has no command: as in command = [\"/bin/bash\", \"{script}\"]");
+    if (!settings_.command.front().starts_with('/'))
+      return reject("command[0]", "is not the whole path of a program, as /usr/bin/perl");
+    const bool has_script =
+        std::any_of(settings_.command.begin(), settings_.command.end(),
+                    [](const std::string& item) { return item.find("{script}") != std::string::npos; });
+    if (!has_script) return reject("command", "has no {script}, so that the program would not find the script");
+    return std::move(settings_);
   }
 
  private:
-  tl::unexpected<Error> refuse(const std::string& field, const std::string& what) const {
-    return fail(Code::invalid, position_of(text_, field) + ": executors." +
-                                   (is_script_type(out_.name) ? out_.name : excerpt(out_.name, 60)) +
-                                   (field.empty() ? "" : "." + field) + ": " + what);
+  tl::unexpected<Error> reject(const std::string& field, const std::string& problem) const {
+    return fail(Code::invalid, find_position(text_, field) + ": executors." +
+                                   (is_script_type(settings_.name) ? settings_.name : excerpt(settings_.name, 60)) +
+                                   (field.empty() ? "" : "." + field) + ": " + problem);
   }
   static bool is_file_name(const std::string& name) {
     return !name.empty() && name.size() <= 100 && name.front() != '.' && name.find('/') == std::string::npos &&
            name.find('\0') == std::string::npos && name != "artifacts" && name != "secrets" && name != "inputs" &&
            name != "inputs.json" && name != "flow.json";
   }
-  Result<void> words(const std::string& key, const json& value, std::vector<std::string>& out) const {
-    if (!value.is_array() || value.size() > 100) return refuse(key, "is not a list of texts");
+  Result<void> read_strings(const std::string& key, const json& value, std::vector<std::string>& out) const {
+    if (!value.is_array() || value.size() > 100) return reject(key, "is not a list of texts");
     out.clear();
-    for (const auto& word : value) {
-      if (!word.is_string() || word.get_ref<const std::string&>().find('\0') != std::string::npos)
-        return refuse(key, "is not a list of texts");
-      out.push_back(word.get<std::string>());
+    for (const auto& item : value) {
+      if (!item.is_string() || item.get_ref<const std::string&>().find('\0') != std::string::npos)
+        return reject(key, "is not a list of texts");
+      out.push_back(item.get<std::string>());
     }
     return {};
   }
-  Result<void> variables(const std::string& key, const json& value) {
-    if (!value.is_object()) return refuse(key, "is not a table of texts");
+  Result<void> read_environment(const std::string& key, const json& value) {
+    if (!value.is_object()) return reject(key, "is not a table of texts");
     for (const auto& [name, text] : value.items()) {
-      const bool fine = text.is_string() && !name.empty() &&
-                        name.find_first_of(std::string("=\0", 2)) == std::string::npos &&
-                        text.get_ref<const std::string&>().find('\0') == std::string::npos;
-      if (!fine) return refuse(key + '.' + name, "is not text, or its name has = or NUL in it");
+      const bool is_valid = text.is_string() && !name.empty() &&
+                            name.find_first_of(std::string("=\0", 2)) == std::string::npos &&
+                            text.get_ref<const std::string&>().find('\0') == std::string::npos;
+      if (!is_valid) return reject(key + '.' + name, "is not text, or its name has = or NUL in it");
       if (name.starts_with("MYCOJOBS_"))
-        return refuse(key + '.' + name, "is set for each job by mycojobs itself: choose another name");
-      out_.environment[name] = text.get<std::string>();
+        return reject(key + '.' + name, "is set for each job by mycojobs itself: choose another name");
+      settings_.environment[name] = text.get<std::string>();
     }
     return {};
   }
-  Result<void> policy(const std::string& key, const json& value) {
-    ParsedPolicy read = read_policy(dump_json(value), "policy");
-    if (!read.ok()) {
-      const FieldProblem& first = read.problems.front();
-      const std::string_view message = first.message;
-      const bool named = message.starts_with(first.field + ": ");  // refuse() adds the field's name too
-      return refuse(first.field.starts_with(key) ? first.field : key,
-                    std::string(named ? message.substr(first.field.size() + 2) : message));
+  Result<void> read_policy_table(const std::string& key, const json& value) {
+    ParsedPolicy policy = read_policy(dump_json(value), "policy");
+    if (!policy.ok()) {
+      const FieldProblem& problem = policy.problems.front();
+      const std::string_view message = problem.message;
+      const bool repeats_field = message.starts_with(problem.field + ": ");  // reject() adds the field's name too
+      return reject(problem.field.starts_with(key) ? problem.field : key,
+                    std::string(repeats_field ? message.substr(problem.field.size() + 2) : message));
     }
-    if (read.request.names(PolicyField::exec) && !read.request.values.exec)
-      return refuse("policy.exec", "is false, but its jobs are programs: leave it out");
-    out_.policy = std::move(read.request);
+    if (policy.request.names(PolicyField::exec) && !policy.request.values.exec)
+      return reject("policy.exec", "is false, but its jobs are programs: leave it out");
+    settings_.policy = std::move(policy.request);
     return {};
   }
 
   const PolicyText& text_;
-  CommandSettings out_;
+  CommandSettings settings_;
 };
 
 // Copies the tables [executors.<name>] of the file into the settings and into the values of `config print`. Error
@@ -279,90 +277,92 @@ Result<void> set_executors(const FileValues& file, Config& config) {
   for (const auto& [name, text] : file.executors) {
     MJ_TRY(settings, ExecutorReader(name, text).read());
     config.values.push_back(
-        {"executors." + name + ".command", dump_json(json(settings.command)), position_of(text, "command"), true});
+        {"executors." + name + ".command", dump_json(json(settings.command)), find_position(text, "command"), true});
     config.settings.executors.push_back(std::move(settings));
   }
   return {};
 }
 
 // Returns the path of the file to read, or an empty path.
-std::string choose_file(const Sources& sources) {
+std::string find_config_file(const ConfigSources& sources) {
   if (!sources.flags.config_file.empty()) return sources.flags.config_file;
-  if (auto named = sources.host.variable("MYCOJOBS_CONFIG"); !named.empty()) return named;
+  if (auto file = sources.host.variable("MYCOJOBS_CONFIG"); !file.empty()) return file;
   std::string path = "/etc";
   if (!sources.host.root) {
     path = sources.host.variable("XDG_CONFIG_HOME");
     if (!path.starts_with('/')) path = sources.host.variable("HOME") + "/.config";
   }
   path += "/mycojobs/config.toml";
-  std::error_code missing;
-  return std::filesystem::exists(path, missing) ? path : "";
+  std::error_code error;
+  return std::filesystem::exists(path, error) ? path : "";
 }
 
-// Recognizes "redis://:password@host" and "redis://user:password@host".
-bool holds_password(std::string_view text) {
+// Returns true for URLs such as "redis://:password@host" and "redis://user:password@host".
+bool contains_password(std::string_view text) {
   const auto scheme = text.find("://");
   if (scheme == std::string_view::npos) return false;
-  const auto at = text.find('@', scheme);
+  const auto at_sign = text.find('@', scheme);
   const auto colon = text.find(':', scheme + 3);
-  return at != std::string_view::npos && colon != std::string_view::npos && colon + 1 < at;
+  return at_sign != std::string_view::npos && colon != std::string_view::npos && colon + 1 < at_sign;
 }
 
-// Combines the sources. Values of a later call replace those of earlier calls.
-class Layers {
+// Combines the sources of a configuration. Values of a later apply_ call replace those of earlier calls.
+class ConfigBuilder {
  public:
-  explicit Layers(const HostFacts& host) {
+  explicit ConfigBuilder(const HostFacts& host) {
     for (const Option& option : options()) {
       config_.values.push_back({std::string(option.name),
                                 option.computed ? option.computed(host) : std::string(option.fallback), "default"});
     }
   }
-  void put(ConfigValue value) {
-    for (const RenamedOption& each : renamed_options()) {
-      if (each.before != value.name) continue;
-      if (each.is_former)
-        config_.warnings.push_back(value.source + ": " + value.name + " is called " + std::string(each.now) +
+  void set_value(ConfigValue value) {
+    for (const RenamedOption& entry : renamed_options()) {
+      if (entry.alternative != value.name) continue;
+      if (entry.is_former)
+        config_.warnings.push_back(value.source + ": " + value.name + " is called " + std::string(entry.current) +
                                    " now: write that; the former name will go");
-      value.name = each.now;
+      value.name = entry.current;
     }
-    const auto found = std::find_if(config_.values.begin(), config_.values.end(),
-                                    [&](const ConfigValue& each) { return each.name == value.name; });
-    if (found != config_.values.end()) *found = value;
+    const auto entry = std::find_if(config_.values.begin(), config_.values.end(),
+                                    [&](const ConfigValue& existing) { return existing.name == value.name; });
+    if (entry != config_.values.end()) *entry = value;
   }
-  void put_file(const std::string& path, FileValues file) {
+  void apply_file(const std::string& path, FileValues file) {
     config_.file = path;
-    for (const auto& value : file.options) put(value);
+    for (const auto& value : file.options) set_value(value);
     for (const auto& [id, value] : file.context_redis) {
       config_.settings.context_redis[id] = value.text;
       config_.values.push_back(value);
     }
     file_ = std::move(file);
-    warn_of_passwords();
+    warn_about_passwords();
   }
-  void put_environment(const HostFacts& host) {
+  void apply_environment(const HostFacts& host) {
     for (const auto& entry : host.environment) {
       const std::string& name = entry.first;
       if (!name.starts_with("MYCOJOBS_") || name == "MYCOJOBS_CONFIG" || name == "MYCOJOBS_TOKEN") continue;
-      if (const auto option = option_of(name); !option.empty()) {
-        put({std::string(option), entry.second, name});
+      if (const auto option = find_option_of_variable(name); !option.empty()) {
+        set_value({std::string(option), entry.second, name});
       } else {
         config_.warnings.push_back("the variable " + name + " is not a setting and was ignored");
       }
     }
   }
-  void put_flags(const FlagValues& flags) {
+  void apply_flags(const FlagValues& flags) {
     for (const auto& [name, text] : flags.values) {
-      if (find_option(current_name(name)) != nullptr) put({name, text, flag_of(name)});
+      if (find_option(get_current_name(name)) != nullptr) set_value({name, text, get_flag_name(name)});
     }
   }
-  Result<Config> finish() {
+  Result<Config> build() {
     for (const auto& value : config_.values) {
       const Option* option = find_option(value.name);
       if (option == nullptr) continue;  // such as the Redis of a context
-      if (auto set = set_option(*option, value.text, config_.settings); !set) {
-        const bool file = !config_.file.empty() && value.source.starts_with(config_.file + ':');
-        const bool itself = value.source == flag_of(*option) || value.source == environment_of(*option);
-        return fail(set.error(), itself ? value.source : file ? value.source + ": " + value.name : value.name);
+      if (auto result = set_option(*option, value.text, config_.settings); !result) {
+        const bool is_from_file = !config_.file.empty() && value.source.starts_with(config_.file + ':');
+        const bool names_option = value.source == get_flag_name(*option) || value.source == get_variable_name(*option);
+        return fail(result.error(), names_option   ? value.source
+                                    : is_from_file ? value.source + ": " + value.name
+                                                   : value.name);
       }
     }
     config_.settings.contexts_chosen = is_chosen("context");
@@ -380,17 +380,18 @@ class Layers {
   }
 
  private:
-  // Returns the option of a variable, by any of its names; empty: none.
-  static std::string_view option_of(const std::string& variable) {
-    for (const Option& each : options()) {
-      if (environment_of(each) == variable) return each.name;
+  // Returns the option that a variable sets, under any name of the option, or an empty text.
+  static std::string_view find_option_of_variable(const std::string& variable) {
+    for (const Option& entry : options()) {
+      if (get_variable_name(entry) == variable) return entry.name;
     }
-    for (const RenamedOption& each : renamed_options()) {
-      if (environment_of(each.before) == variable) return each.before;
+    for (const RenamedOption& entry : renamed_options()) {
+      if (get_variable_name(entry.alternative) == variable) return entry.alternative;
     }
     return {};
   }
-  bool is_chosen(std::string_view name) const {  // set by file, variable or flag
+  // Returns true if the file, a variable or a flag sets the option.
+  bool is_chosen(std::string_view name) const {
     return std::any_of(config_.values.begin(), config_.values.end(),
                        [name](const auto& value) { return value.name == name && value.source != "default"; });
   }
@@ -413,11 +414,11 @@ class Layers {
       return fail(Code::invalid, "mycelium.url: " + excerpt(url, 80) + " is not http://HOST:PORT or https://HOST:PORT");
     return {};
   }
-  void warn_of_passwords() {
+  void warn_about_passwords() {
     struct stat info {};
     if (::stat(config_.file.c_str(), &info) != 0 || (info.st_mode & S_IROTH) == 0) return;
     for (const ConfigValue& value : config_.values) {
-      if (!value.source.starts_with(config_.file + ':') || !holds_password(value.text)) continue;
+      if (!value.source.starts_with(config_.file + ':') || !contains_password(value.text)) continue;
       config_.warnings.push_back(value.source + ": " + value.name +
                                  " holds a password, and every user of this host may read the file: chmod o-r " +
                                  config_.file);
@@ -430,15 +431,15 @@ class Layers {
 
 }  // namespace
 
-Sources system_sources(FlagValues flags) {
-  Sources sources;
+ConfigSources read_system_sources(FlagValues flags) {
+  ConfigSources sources;
   sources.flags = std::move(flags);
   sources.host.cpus = std::thread::hardware_concurrency();
   sources.host.root = ::geteuid() == 0;
-  std::error_code unknown;
-  sources.host.program_dir = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path().string();
+  std::error_code error;
+  sources.host.program_dir = std::filesystem::read_symlink("/proc/self/exe", error).parent_path().string();
   const auto installed = std::filesystem::path(sources.host.program_dir).parent_path() / "libexec" / "mycojobs";
-  if (std::filesystem::is_directory(installed, unknown)) sources.host.installed_helpers = installed.string();
+  if (std::filesystem::is_directory(installed, error)) sources.host.installed_helpers = installed.string();
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text(*entry);
     const auto equals = text.find('=');
@@ -448,39 +449,39 @@ Sources system_sources(FlagValues flags) {
   return sources;
 }
 
-Result<Config> load_config(const Sources& sources) {
-  Layers layers(sources.host);
-  if (const std::string path = choose_file(sources); !path.empty()) {
+Result<Config> load_config(const ConfigSources& sources) {
+  ConfigBuilder builder(sources.host);
+  if (const std::string path = find_config_file(sources); !path.empty()) {
     MJ_TRY(file, read_config_file(path));
-    layers.put_file(path, std::move(file));
+    builder.apply_file(path, std::move(file));
   }
-  layers.put_environment(sources.host);
-  layers.put_flags(sources.flags);
-  return layers.finish();
+  builder.apply_environment(sources.host);
+  builder.apply_flags(sources.flags);
+  return builder.build();
 }
 
 Result<Config> check_config_file(const std::string& path, const HostFacts& host) {
-  Layers layers(host);
+  ConfigBuilder builder(host);
   MJ_TRY(file, read_config_file(path));
-  layers.put_file(path, std::move(file));
-  return layers.finish();
+  builder.apply_file(path, std::move(file));
+  return builder.build();
 }
 
 namespace {
 
 // Removes the password from "redis://user:secret@host", because users paste the output into reports. A password may
 // contain '@' and '/'.
-std::string without_password(const std::string& text) {
+std::string mask_password(const std::string& text) {
   const auto scheme = text.find("://");
   if (scheme == std::string::npos) return text;
   const auto colon = text.find(':', scheme + 3);
-  const auto at = text.rfind('@');
-  if (at == std::string::npos || colon > at) return text;
-  return text.substr(0, colon + 1) + "***" + text.substr(at);
+  const auto at_sign = text.rfind('@');
+  if (at_sign == std::string::npos || colon > at_sign) return text;
+  return text.substr(0, colon + 1) + "***" + text.substr(at_sign);
 }
 
-nlohmann::json typed(const ConfigValue& value) {
-  if (value.literal) {
+nlohmann::json to_json_value(const ConfigValue& value) {
+  if (value.is_json) {
     auto parsed = parse_json(value.text);
     return parsed ? std::move(*parsed) : nlohmann::json(value.text);
   }
@@ -489,14 +490,14 @@ nlohmann::json typed(const ConfigValue& value) {
   if (type == OptionType::flag) return value.text == "true";
   const auto number = [](const std::string& text) { return nlohmann::json(std::strtoull(text.c_str(), nullptr, 10)); };
   if (type == OptionType::count) return number(value.text);
-  if (!is_list(type)) return without_password(value.text);
+  if (!is_list(type)) return mask_password(value.text);
   auto items = nlohmann::json::array();
   const bool ids = std::holds_alternative<std::vector<Id> Settings::*>(option->member);
-  for (std::size_t from = 0; from < value.text.size();) {
-    const auto comma = std::min(value.text.find(',', from), value.text.size());
-    const std::string item = value.text.substr(from, comma - from);
+  for (std::size_t item_begin = 0; item_begin < value.text.size();) {
+    const auto comma = std::min(value.text.find(',', item_begin), value.text.size());
+    const std::string item = value.text.substr(item_begin, comma - item_begin);
     items.push_back(ids ? number(item) : nlohmann::json(item));
-    from = comma + 1;
+    item_begin = comma + 1;
   }
   return items;
 }
@@ -508,10 +509,11 @@ std::string padded(std::string text, std::size_t width) {
 
 }  // namespace
 
-std::string print_config(const Config& config, bool as_json) {
+std::string format_config(const Config& config, bool as_json) {
   if (as_json) {
     auto out = nlohmann::json::object();
-    for (const auto& value : config.values) out[value.name] = {{"value", typed(value)}, {"source", value.source}};
+    for (const auto& value : config.values)
+      out[value.name] = {{"value", to_json_value(value)}, {"source", value.source}};
     return dump_json(out, 2) + "\n";
   }
   std::size_t width = 0;
@@ -520,9 +522,9 @@ std::string print_config(const Config& config, bool as_json) {
   for (const auto& value : config.values) {
     // JSON's texts, numbers, booleans and lists of these are valid TOML. A default ceiling is printed as a comment,
     // since an explicit ceiling has a different effect.
-    out += value.literal && value.source == "default" ? "# " : "";
-    out +=
-        padded(padded(value.name, width) + " = " + dump_json(typed(value)), width + 24) + "  # " + value.source + "\n";
+    out += value.is_json && value.source == "default" ? "# " : "";
+    out += padded(padded(value.name, width) + " = " + dump_json(to_json_value(value)), width + 24) + "  # " +
+           value.source + "\n";
   }
   return out;
 }

@@ -1,5 +1,5 @@
 // The configuration of a process. Flags override environment variables, which override the file, which overrides the
-// defaults. Each value has its source.
+// defaults. Each value is stored with its source.
 #pragma once
 
 #include <optional>
@@ -11,25 +11,25 @@
 namespace mycojobs {
 
 // Inputs of load_config().
-struct Sources {
+struct ConfigSources {
   FlagValues flags;
   HostFacts host;  // includes the MYCOJOBS_* variables
 };
-// Returns the sources of this process.
-Sources system_sources(FlagValues flags);
+// Returns the flags with the properties of this host and the environment of this process.
+ConfigSources read_system_sources(FlagValues flags);
 
 // The effective value of an option.
 struct ConfigValue {
   std::string name;
   std::string text;      // unparsed text
   std::string source;    // "default", "/etc/mycojobs/config.toml:3:9", "MYCOJOBS_LEASE" or "--lease"
-  bool literal = false;  // the text is JSON (ceilings)
+  bool is_json = false;  // the text is JSON, as for ceilings
 };
 
 // Result of load_config().
 struct Config {
   Settings settings;
-  // All options in the order of the table, the ceilings, and the Redis addresses of contexts.
+  // The options in the order of the table, then the ceilings and the other tables of the file.
   std::vector<ConfigValue> values;
   std::string file;                   // the file that was read; empty: no file
   std::vector<std::string> warnings;  // such as variables with the prefix MYCOJOBS_ that are not options
@@ -39,13 +39,13 @@ struct Config {
 // $XDG_CONFIG_HOME/mycojobs/config.toml (or below ~/.config) for other users. A file at the latter two paths is
 // optional. Errors: invalid ("FILE:LINE:COLUMN: lease: ...", "MYCOJOBS_LEASE: ..." or "--lease: ..."), not_found (the
 // file does not exist), io (the file cannot be read).
-Result<Config> load_config(const Sources&);
+Result<Config> load_config(const ConfigSources&);
 
 // Applies only the file to the defaults, for `config check`.
 Result<Config> check_config_file(const std::string& path, const HostFacts& host);
 
-// The text form is a configuration file with the same settings and each value's source as a comment. Passwords in
-// addresses are removed.
-std::string print_config(const Config&, bool as_json);
+// Returns the configuration as JSON or as text. The text is a configuration file with the same settings and each
+// value's source as a comment. Passwords in addresses are removed.
+std::string format_config(const Config&, bool as_json);
 
 }  // namespace mycojobs

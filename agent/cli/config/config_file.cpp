@@ -22,29 +22,29 @@ namespace mycojobs {
 
 namespace {
 
-constexpr std::size_t kMaxFileBytes = 1U << 20;  // larger files are rejected
+constexpr std::size_t kMaxConfigFileBytes = 1U << 20;  // larger files are rejected
 
-std::string place(const std::string& path, const toml::source_region& at) {
-  return path + ':' + std::to_string(at.begin.line) + ':' + std::to_string(at.begin.column);
+std::string format_position(const std::string& path, const toml::source_region& region) {
+  return path + ':' + std::to_string(region.begin.line) + ':' + std::to_string(region.begin.column);
 }
 
 // Converts a TOML node to JSON. A date or a time becomes text, which no policy field accepts.
-nlohmann::json tree_of(const toml::node& node, const std::string& name, const std::string& path,
-                       std::map<std::string, std::string>& places) {
-  places.emplace(name, place(path, node.source()));
+nlohmann::json to_json_tree(const toml::node& node, const std::string& name, const std::string& path,
+                            std::map<std::string, std::string>& positions) {
+  positions.emplace(name, format_position(path, node.source()));
   if (const auto* table = node.as_table()) {
     auto out = nlohmann::json::object();
     for (const auto& [key, value] : *table) {
-      const std::string below = (name.empty() ? "" : name + '.') + std::string(key.str());
-      places.emplace(below, place(path, key.source()));
-      out[std::string(key.str())] = tree_of(value, below, path, places);
+      const std::string child_name = (name.empty() ? "" : name + '.') + std::string(key.str());
+      positions.emplace(child_name, format_position(path, key.source()));
+      out[std::string(key.str())] = to_json_tree(value, child_name, path, positions);
     }
     return out;
   }
   if (const auto* items = node.as_array()) {
     auto out = nlohmann::json::array();
     for (const auto& item : *items)
-      out.push_back(tree_of(item, name + '[' + std::to_string(out.size()) + ']', path, places));
+      out.push_back(to_json_tree(item, name + '[' + std::to_string(out.size()) + ']', path, positions));
     return out;
   }
   if (const auto* text = node.as_string()) return text->get();
@@ -66,7 +66,7 @@ nlohmann::json tree_of(const toml::node& node, const std::string& name, const st
 
 PolicyText policy_text(const toml::table& table, const std::string& path) {
   PolicyText out;
-  out.json = dump_json(tree_of(table, "", path, out.places));
+  out.json = dump_json(to_json_tree(table, "", path, out.positions));
   return out;
 }
 
@@ -89,12 +89,12 @@ std::optional<std::string> list_text(const toml::node& node) {
   return out;
 }
 
-struct TypedText {
+struct ExpectedText {
   std::optional<std::string> text;
   std::string_view expected;
 };
 
-TypedText typed_text(OptionType type, const toml::node& node) {
+ExpectedText to_text(OptionType type, const toml::node& node) {
   switch (type) {
     case OptionType::text:
       return {node.is_string() ? scalar_text(node) : std::nullopt, "text in quotes"};
@@ -114,21 +114,21 @@ TypedText typed_text(OptionType type, const toml::node& node) {
   return {std::nullopt, "known"};
 }
 
-class Reader {
+class ConfigFileReader {
  public:
-  Reader(const std::string& path, FileValues& out) : path_(path), out_(out) {}
+  ConfigFileReader(const std::string& path, FileValues& out) : path_(path), out_(out) {}
 
   Result<void> read_table(const toml::table& table, const std::string& prefix) {
     for (const auto& [key, node] : table) {
       const std::string name = prefix + std::string(key.str());
-      if (const Option* option = find_option(current_name(name))) {
+      if (const Option* option = find_option(get_current_name(name))) {
         MJ_CHECK(read_option(*option, name, node));
       } else if (name == "ceiling") {
         MJ_CHECK(read_ceiling(0, name, node));
       } else if (name == "executors" && node.is_table()) {
         for (const auto& [type, entry] : *node.as_table()) {
-          const std::string full = "executors." + std::string(type.str());
-          if (!entry.is_table()) return refuse(entry.source(), full + ": is not a table: write [" + full + "]");
+          const std::string table_name = "executors." + std::string(type.str());
+          if (!entry.is_table()) return reject_non_table(entry, table_name);
           out_.executors.emplace(type.str(), policy_text(*entry.as_table(), path_));
         }
       } else if (name == "contexts" && node.is_table()) {
@@ -136,7 +136,7 @@ class Reader {
       } else if (node.is_table() && is_section(name + '.')) {
         MJ_CHECK(read_table(*node.as_table(), name + '.'));
       } else {
-        return refuse(key.source(),
+        return reject(key.source(),
                       "unknown key " + excerpt(name, 80) + ": `mycojobs config print` lists all settings");
       }
     }
@@ -147,31 +147,34 @@ class Reader {
   static bool is_section(std::string_view prefix) {
     return std::any_of(options().begin(), options().end(), [&](const Option& o) { return o.name.starts_with(prefix); });
   }
-  tl::unexpected<Error> refuse(const toml::source_region& at, const std::string& message) const {
-    return fail(Code::invalid, place(path_, at) + ": " + message);
+  tl::unexpected<Error> reject(const toml::source_region& region, const std::string& message) const {
+    return fail(Code::invalid, format_position(path_, region) + ": " + message);
+  }
+  tl::unexpected<Error> reject_non_table(const toml::node& node, const std::string& name) const {
+    return reject(node.source(), name + ": is not a table: write [" + name + "]");
   }
   Result<void> read_option(const Option& option, const std::string& name, const toml::node& node) {
-    const auto [text, expected] = typed_text(option.type, node);
-    if (!text) return refuse(node.source(), name + ": is not " + std::string(expected));
-    out_.options.push_back({name, *text, place(path_, node.source())});
+    const auto [text, expected] = to_text(option.type, node);
+    if (!text) return reject(node.source(), name + ": is not " + std::string(expected));
+    out_.options.push_back({name, *text, format_position(path_, node.source())});
     return {};
   }
   Result<void> read_contexts(const toml::table& contexts) {
     for (const auto& [key, node] : contexts) {
       std::uint64_t id = 0;
       if (!parse_u64(key.str(), id) || id == 0 || id > 4294967295) {
-        return refuse(key.source(), "contexts: " + excerpt(key.str()) + " is not a context id from 1 to 4294967295");
+        return reject(key.source(), "contexts: " + excerpt(key.str()) + " is not a context id from 1 to 4294967295");
       }
       const std::string name = "contexts." + std::to_string(id);
-      if (!node.is_table()) return refuse(node.source(), name + ": is not a table: write [" + name + "]");
+      if (!node.is_table()) return reject_non_table(node, name);
       MJ_CHECK(read_context(static_cast<Id>(id), name, *node.as_table()));
     }
     return {};
   }
   Result<void> read_ceiling(Id id, const std::string& name, const toml::node& node) {
-    if (!node.is_table()) return refuse(node.source(), name + ": is not a table: write [" + name + "]");
+    if (!node.is_table()) return reject_non_table(node, name);
     if (!out_.ceilings.emplace(id, policy_text(*node.as_table(), path_)).second)
-      return refuse(node.source(), name + ": is given twice");
+      return reject(node.source(), name + ": is given twice");
     return {};
   }
   Result<void> read_context(Id id, const std::string& name, const toml::table& table) {
@@ -181,22 +184,23 @@ class Reader {
         continue;
       }
       if (key.str() == "python") {
-        const std::string full = name + ".python";
-        if (!node.is_table()) return refuse(node.source(), full + ": is not a table: write [" + full + "]");
+        const std::string table_name = name + ".python";
+        if (!node.is_table()) return reject_non_table(node, table_name);
         if (!out_.context_python.emplace(id, policy_text(*node.as_table(), path_)).second)
-          return refuse(node.source(), full + ": is given twice");
+          return reject(node.source(), table_name + ": is given twice");
         continue;
       }
       if (key.str() != "redis") {
-        const std::string full = name + '.' + std::string(key.str());
-        return refuse(key.source(), "unknown key " + excerpt(full, 80) +
+        const std::string table_name = name + '.' + std::string(key.str());
+        return reject(key.source(), "unknown key " + excerpt(table_name, 80) +
                                         ": a context has redis = \"...\", a ceiling and python only");
       }
-      const auto text = typed_text(OptionType::text, node).text;
-      if (!text || text->empty()) return refuse(node.source(), name + ".redis: is not an address in quotes");
-      const bool first =
-          out_.context_redis.emplace(id, ConfigValue{name + ".redis", *text, place(path_, node.source())}).second;
-      if (!first) return refuse(key.source(), name + ": is given twice");
+      const auto text = to_text(OptionType::text, node).text;
+      if (!text || text->empty()) return reject(node.source(), name + ".redis: is not an address in quotes");
+      const bool is_first =
+          out_.context_redis.emplace(id, ConfigValue{name + ".redis", *text, format_position(path_, node.source())})
+              .second;
+      if (!is_first) return reject(key.source(), name + ": is given twice");
     }
     return {};
   }
@@ -210,15 +214,15 @@ Result<PolicyText> read_policy_toml(const std::string& path, const std::string& 
   try {
     return policy_text(toml::parse(text, path), path);
   } catch (const toml::parse_error& error) {
-    return fail(Code::invalid, place(path, error.source()) + ": " + std::string(error.description()));
+    return fail(Code::invalid, format_position(path, error.source()) + ": " + std::string(error.description()));
   }
 }
 
 }  // namespace
 
-std::string position_of(const PolicyText& text, std::string field) {
+std::string find_position(const PolicyText& text, std::string field) {
   for (;;) {
-    if (const auto found = text.places.find(field); found != text.places.end()) return found->second;
+    if (const auto entry = text.positions.find(field); entry != text.positions.end()) return entry->second;
     const auto end = field.find_last_of(".[");
     field.resize(end == std::string::npos ? 0 : end);
   }
@@ -233,8 +237,8 @@ Result<std::string> read_text_file(const std::string& path) {
     if (size == 0 && std::ferror(file.get()) == 0) return text;
     if (size == 0) break;
     text.append(block, size);
-    if (text.size() > kMaxFileBytes) {
-      return fail(Code::too_large, path + ": is longer than " + std::to_string(kMaxFileBytes) + " bytes");
+    if (text.size() > kMaxConfigFileBytes) {
+      return fail(Code::too_large, path + ": is longer than " + std::to_string(kMaxConfigFileBytes) + " bytes");
     }
   }
   if (!file && (errno == ENOENT || errno == ENOTDIR)) return fail(Code::not_found, path + ": no such file");
@@ -246,10 +250,10 @@ Result<FileValues> read_config_file(const std::string& path) {
   try {
     const toml::table table = toml::parse(text, path);
     FileValues values;
-    MJ_CHECK(Reader(path, values).read_table(table, ""));
+    MJ_CHECK(ConfigFileReader(path, values).read_table(table, ""));
     return values;
   } catch (const toml::parse_error& error) {
-    return fail(Code::invalid, place(path, error.source()) + ": " + std::string(error.description()));
+    return fail(Code::invalid, format_position(path, error.source()) + ": " + std::string(error.description()));
   }
 }
 
@@ -258,66 +262,66 @@ namespace {
 // Records the positions of the names in a JSON text. REQUIRES: the text is valid JSON of limited depth.
 class JsonPositions {
  public:
-  JsonPositions(const std::string& path, std::string_view text, std::map<std::string, std::string>& places)
-      : path_(path), text_(text), job_states_(places) {}
+  JsonPositions(const std::string& path, std::string_view text, std::map<std::string, std::string>& positions)
+      : path_(path), text_(text), positions_(positions) {}
 
-  void value(const std::string& name) {
+  void read_value(const std::string& name) {
     skip_blanks();
-    job_states_.emplace(name, place());
+    positions_.emplace(name, current_position());
     if (peek() == '{' || peek() == '[') {
-      members(name, peek() == '{');
+      read_members(name, peek() == '{');
     } else if (peek() == '"') {
-      string();
+      read_string();
     } else {
-      at_ = std::min(text_.find_first_of(",]} \t\r\n", at_), text_.size());
+      offset_ = std::min(text_.find_first_of(",]} \t\r\n", offset_), text_.size());
     }
   }
 
  private:
-  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
-  void skip_blanks() { at_ = std::min(text_.find_first_not_of(" \t\r\n", at_), text_.size()); }
-  std::string string() {
-    const std::size_t from = ++at_;
-    while (at_ < text_.size() && text_[at_] != '"') at_ += text_[at_] == '\\' ? 2 : 1;
-    at_ = std::min(at_ + 1, text_.size());
-    return std::string(text_.substr(from, at_ - 1 - from));
+  char peek() const { return offset_ < text_.size() ? text_[offset_] : '\0'; }
+  void skip_blanks() { offset_ = std::min(text_.find_first_not_of(" \t\r\n", offset_), text_.size()); }
+  std::string read_string() {
+    const std::size_t begin = ++offset_;
+    while (offset_ < text_.size() && text_[offset_] != '"') offset_ += text_[offset_] == '\\' ? 2 : 1;
+    offset_ = std::min(offset_ + 1, text_.size());
+    return std::string(text_.substr(begin, offset_ - 1 - begin));
   }
-  void members(const std::string& name, bool object) {
-    ++at_;
-    for (std::size_t i = 0; at_ < text_.size(); ++i) {
+  void read_members(const std::string& name, bool is_object) {
+    ++offset_;
+    for (std::size_t i = 0; offset_ < text_.size(); ++i) {
       skip_blanks();
       if (peek() == '}' || peek() == ']') break;
-      std::string below = name + '[' + std::to_string(i) + ']';
-      if (object) {
-        const std::string where = place();
-        below = (name.empty() ? "" : name + '.') + string();
-        job_states_.emplace(below, where);
+      std::string child_name = name + '[' + std::to_string(i) + ']';
+      if (is_object) {
+        const std::string position = current_position();
+        child_name = (name.empty() ? "" : name + '.') + read_string();
+        positions_.emplace(child_name, position);
         skip_blanks();
-        ++at_;  // the colon
+        ++offset_;  // the colon
       }
-      value(below);
+      read_value(child_name);
       skip_blanks();
-      if (peek() == ',') ++at_;
+      if (peek() == ',') ++offset_;
     }
-    ++at_;
+    ++offset_;
   }
-  std::string place() const {
-    const std::string_view before = text_.substr(0, at_);
-    const auto line = std::count(before.begin(), before.end(), '\n') + 1;
-    const std::size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
-    return path_ + ':' + std::to_string(line) + ':' + std::to_string(before.size() - start + 1);
+  std::string current_position() const {
+    const std::string_view preceding_text = text_.substr(0, offset_);
+    const auto line = std::count(preceding_text.begin(), preceding_text.end(), '\n') + 1;
+    const std::size_t line_begin = preceding_text.rfind('\n') + 1;  // npos + 1 is 0
+    return path_ + ':' + std::to_string(line) + ':' + std::to_string(preceding_text.size() - line_begin + 1);
   }
 
   const std::string& path_;
   std::string_view text_;
-  std::map<std::string, std::string>& job_states_;
-  std::size_t at_ = 0;
+  std::map<std::string, std::string>& positions_;
+  std::size_t offset_ = 0;
 };
 
 Result<PolicyText> read_policy_json(const std::string& path, std::string text) {
   PolicyText out;
   if (auto parsed = parse_json(text, kMaxPolicyBytes); !parsed) return fail(parsed.error(), path);
-  JsonPositions(path, text, out.places).value("");
+  JsonPositions(path, text, out.positions).read_value("");
   out.json = std::move(text);
   return out;
 }
@@ -331,12 +335,12 @@ Result<ParsedPolicy> read_policy_file(const std::string& path) {
     return fail(Code::invalid, path + ": its name has no known extension: use .toml or .json");
   }
   MJ_TRY(policy, toml ? read_policy_toml(path, text) : read_policy_json(path, text));
-  ParsedPolicy read = read_policy(policy.json, "policy");
-  for (FieldProblem& problem : read.problems) {
+  ParsedPolicy parsed_policy = read_policy(policy.json, "policy");
+  for (FieldProblem& problem : parsed_policy.problems) {
     const std::string field = problem.field == "policy" ? "" : problem.field.substr(sizeof "policy." - 1);
-    problem.message.insert(0, position_of(policy, field) + ": ");
+    problem.message.insert(0, find_position(policy, field) + ": ");
   }
-  return read;
+  return parsed_policy;
 }
 
 }  // namespace mycojobs

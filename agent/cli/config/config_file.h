@@ -12,26 +12,26 @@
 
 namespace mycojobs {
 
-// A policy as text, with the position of each name.
+// A policy as text, with the position of each name. Other tables of the file are stored in the same form.
 struct PolicyText {
   std::string json;  // as accepted by read_policy()
-  // "fs.read" -> "FILE:LINE:COLUMN", also for groups and items; "": the whole policy.
-  std::map<std::string, std::string> places;
+  // Maps "fs.read" to "FILE:LINE:COLUMN", also for groups and items; the key "" is the whole policy.
+  std::map<std::string, std::string> positions;
 };
 // Returns the position of a field ("fs.read[0]"), or of its nearest parent.
-std::string position_of(const PolicyText&, std::string field);
+std::string find_position(const PolicyText&, std::string field);
 
 // Content of a configuration file.
 struct FileValues {
   std::vector<ConfigValue> options;             // unordered; source is "FILE:LINE:COLUMN"
   std::map<Id, ConfigValue> context_redis;      // [contexts.<id>] redis
-  std::map<Id, PolicyText> ceilings;            // [contexts.<id>.ceiling]; 0: [ceiling]
+  std::map<Id, PolicyText> ceilings;            // [contexts.<id>.ceiling]; the key 0 is [ceiling]
   std::map<std::string, PolicyText> executors;  // [executors.<name>]: the whole table as JSON
   std::map<Id, PolicyText> context_python;      // [contexts.<id>.python]: the whole table as JSON
 };
 
-// Error invalid for unknown keys and wrong types: "FILE:LINE:COLUMN: lease: ...". set_option() checks the values of
-// texts.
+// Error invalid for unknown keys and wrong types: "FILE:LINE:COLUMN: lease: ...". The values of texts are checked
+// later, by set_option().
 Result<FileValues> read_config_file(const std::string& path);
 
 // Returns the whole file. Errors: not_found, io, too_large (over 1 MiB).

@@ -12,14 +12,14 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::string_view kWorkers = "agent dev run";
-constexpr std::string_view kCoordinators = "coordinator dev run flow";
-constexpr std::string_view kKeepers = "agent coordinator dev run flow";
-constexpr std::string_view kSandbox = "agent dev run doctor";
+constexpr std::string_view kWorkerCommands = "agent dev run";
+constexpr std::string_view kCoordinatorCommands = "coordinator dev run flow";
+constexpr std::string_view kRetentionCommands = "agent coordinator dev run flow";
+constexpr std::string_view kSandboxOptionCommands = "agent dev run doctor";
 constexpr std::uint32_t kMaxSlots = 4096;
-constexpr std::uint64_t kHour = 3'600'000;
-constexpr std::uint64_t kWeek = kHour * 24 * 7;
-constexpr std::uint64_t kYear = kHour * 24 * 365;
+constexpr std::uint64_t kHourMs = 3'600'000;
+constexpr std::uint64_t kWeekMs = kHourMs * 24 * 7;
+constexpr std::uint64_t kYearMs = kHourMs * 24 * 365;
 
 std::string default_slots(const HostFacts& host) {
   return std::to_string(std::clamp(host.cpus, 1U, kMaxSlots / 2) * 2);
@@ -46,24 +46,17 @@ std::string default_api(const HostFacts& host) {
 // Clients of Mycelium use this variable for the address of the node.
 std::string default_mycelium(const HostFacts& host) { return host.variable("MYCELIUM_URL"); }
 
-std::string default_tokens(const HostFacts& host) {
-  if (host.root) return "/etc/mycojobs/tokens";
-  if (const auto xdg = host.variable("XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/tokens";
+// Returns the path of a file or folder of the configuration. Empty if there is no HOME.
+std::string configuration_path(const HostFacts& host, const std::string& name) {
+  if (host.root) return "/etc/mycojobs/" + name;
+  if (const auto xdg = host.variable("XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/" + name;
   const auto home = host.variable("HOME");
-  return home.empty() ? "" : home + "/.config/mycojobs/tokens";
+  return home.empty() ? "" : home + "/.config/mycojobs/" + name;
 }
 
-std::string default_secrets(const HostFacts& host) {
-  if (host.root) return "/etc/mycojobs/secrets";
-  if (const auto xdg = host.variable("XDG_CONFIG_HOME"); xdg.starts_with('/')) return xdg + "/mycojobs/secrets";
-  const auto home = host.variable("HOME");
-  return home.empty() ? "" : home + "/.config/mycojobs/secrets";
-}
-
-std::string default_keys(const HostFacts& host) {
-  const std::string secrets = default_secrets(host);
-  return secrets.empty() ? "" : secrets.substr(0, secrets.rfind('/')) + "/keys";
-}
+std::string default_tokens(const HostFacts& host) { return configuration_path(host, "tokens"); }
+std::string default_secrets(const HostFacts& host) { return configuration_path(host, "secrets"); }
+std::string default_keys(const HostFacts& host) { return configuration_path(host, "keys"); }
 
 using enum OptionType;
 using S = Settings;
@@ -76,7 +69,7 @@ const auto kOptions = std::to_array<Option>({
     {"runner", count, &S::runner, "1", "Id of this runner, unique among the agents of a Redis", "agent dev", "", 1},
     {"runner_actor", count, &S::runner_actor, "0",
      "Actor of this agent. If a context lists executors, it must be one of them or an admin; 0: no actor", "agent"},
-    {"slots", count, &S::slots, "2 x CPUs", "Jobs that run at the same time", kWorkers, "", 1, kMaxSlots,
+    {"slots", count, &S::slots, "2 x CPUs", "Jobs that run at the same time", kWorkerCommands, "", 1, kMaxSlots,
      default_slots},
     {"local", flag, &S::local, "true",
      "Claim jobs from queues, not only from the runner's topic, unless the runner's record has another value",
@@ -87,7 +80,7 @@ const auto kOptions = std::to_array<Option>({
     {"state_dir", text, &S::state_dir, "/var/lib/mycojobs or ~/.local/state/mycojobs",
      "Folder for the embedded Redis, work folders, sockets and locks of runners", "", "", 0, 0, default_state},
     {"libexec_dir", text, &S::libexec_dir, "../libexec/mycojobs from the program, or its own folder",
-     "Folder of the helper programs", kSandbox, "", 0, 0, default_libexec},
+     "Folder of the helper programs", kSandboxOptionCommands, "", 0, 0, default_libexec},
     {"secrets_dir", text, &S::secrets_dir, "/etc/mycojobs/secrets or ~/.config/mycojobs/secrets",
      "Folder of the secrets that jobs may ask for: CONTEXT/NAME", "agent dev run sandbox secret", "", 0, 0,
      default_secrets},
@@ -133,58 +126,63 @@ const auto kOptions = std::to_array<Option>({
      "agent coordinator dev run job flow"},
     {"plugins.dir", text, &S::plugins_dir, "",
      "Folder of the plugins, which add executors; empty: plugins in libexec_dir", "agent dev run doctor plugin"},
-    {"lease", duration, &S::lease_ms, "30s", "Duration of a claim without a heartbeat", kWorkers, "", 1000, kHour},
-    {"grace", duration, &S::grace_ms, "10s", "Time between TERM and KILL when a job is cancelled", kWorkers, "", 0,
-     kHour},
+    {"lease", duration, &S::lease_ms, "30s", "Duration of a claim without a heartbeat", kWorkerCommands, "", 1000,
+     kHourMs},
+    {"grace", duration, &S::grace_ms, "10s", "Time between TERM and KILL when a job is cancelled", kWorkerCommands, "",
+     0, kHourMs},
     {"coordinator.lease", duration, &S::coordinator_lease_ms, "10s",
-     "How long a coordinator that falls silent is waited for before another leads", kCoordinators, "", 1000, kHour},
+     "How long a coordinator that falls silent is waited for before another leads", kCoordinatorCommands, "", 1000,
+     kHourMs},
     {"coordinator.deliveries", count, &S::coordinator_deliveries, "16",
      "Maximum number of hosts, including this host, to which the coordinator of a context sends messages at the same "
      "time; and maximum number of jobs of flows at supervisors on other hosts, of which no supervisor has more than "
      "the number of free places",
-     kCoordinators, "", 2, 256},
+     kCoordinatorCommands, "", 2, 256},
     {"coordinator.key", text, &S::coordinator_key, "",
      "Key that identifies this coordinator to supervisors on other hosts: its name, or a file; empty: no messages are "
      "exchanged with other hosts",
-     kCoordinators},
+     kCoordinatorCommands},
     {"coordinator.networks", texts, &S::coordinator_networks, "loopback",
      "Networks in which supervisors may be called (runner.address): loopback, any, addresses, ranges such as "
      "10.1.0.0/16; empty: none",
      "coordinator dev"},
     {"coordinator.webhooks", texts, &S::coordinator_webhooks, "",
      "Prefixes of the addresses that `notify` may call, such as https://hooks.example.com/jobs/; empty: none",
-     kCoordinators},
+     kCoordinatorCommands},
     {"coordinator.webhook_secrets", text, &S::coordinator_webhook_secrets, "",
      "File with the secrets that sign requests to webhooks, one per line, the current secret first; empty: not signed",
-     kCoordinators},
+     kCoordinatorCommands},
     {"on_lease_lost", text, &S::on_lease_lost, "kill",
      "Action for a run when Redis is unavailable for the duration of a lease: kill it and deliver the job again, or "
      "continue it",
-     kWorkers, "kill continue"},
+     kWorkerCommands, "kill continue"},
     {"retry.min", duration, &S::retry_min_ms, "1s",
-     "Pause after the first failure of a job with retries; doubles with each, the upper half by chance", kWorkers, "",
-     1, kYear},
-    {"retry.max", duration, &S::retry_max_ms, "5m", "Longest pause between two attempts", kWorkers, "", 1, kYear},
+     "Pause after the first failure of a job with retries; doubles with each, the upper half by chance",
+     kWorkerCommands, "", 1, kYearMs},
+    {"retry.max", duration, &S::retry_max_ms, "5m", "Longest pause between two attempts", kWorkerCommands, "", 1,
+     kYearMs},
     {"retention", duration, &S::retention_ms, "24h",
-     "Time for which jobs and flows are stored after their end, with result and log; 0s: permanently", kKeepers},
+     "Time for which jobs and flows are stored after their end, with result and log; 0s: permanently",
+     kRetentionCommands},
     {"retention_count", count, &S::retention_count, "0", "Ended jobs of a context that are kept at most; 0: any number",
-     kWorkers},
+     kWorkerCommands},
     {"prerequisites.allow", texts, &S::prerequisites_allow, "",
      "Allowed prerequisites of jobs in addition to wait, at, redis, approval, flow: prefixes such as file:/data/ or "
      "tcp:db:5432",
-     kKeepers},
+     kRetentionCommands},
     {"prerequisites.timeout", duration, &S::prerequisites_timeout_ms, "24h",
-     "Time for which a job waits for its prerequisites before it fails, without wait and at; 0s: unlimited", kKeepers},
-    {"job.default_timeout", duration, &S::job_default_timeout_ms, "10m", "Default time limit of a job", kWorkers, "",
-     1000, std::uint64_t{4294967295} * 1000},
+     "Time for which a job waits for its prerequisites before it fails, without wait and at; 0s: unlimited",
+     kRetentionCommands},
+    {"job.default_timeout", duration, &S::job_default_timeout_ms, "10m", "Default time limit of a job", kWorkerCommands,
+     "", 1000, std::uint64_t{4294967295} * 1000},
     {"job.max_script_bytes", bytes, &S::job_max_script_bytes, "4MiB",
      "Maximum size of a script; a coordinator rejects larger scripts when they are submitted, an agent when they are "
      "claimed",
      "agent dev run coordinator", "", 1, 1ULL << 29},
-    {"job.max_result_bytes", bytes, &S::job_max_result_bytes, "1MiB", "Largest result, keys and values", kWorkers, "",
-     1, 1ULL << 29},
+    {"job.max_result_bytes", bytes, &S::job_max_result_bytes, "1MiB", "Largest result, keys and values",
+     kWorkerCommands, "", 1, 1ULL << 29},
     {"job.max_artifact_bytes", bytes, &S::job_max_artifact_bytes, "64MiB", "Maximum size of all artifacts of a job",
-     kWorkers, "", 0, 1ULL << 40},
+     kWorkerCommands, "", 0, 1ULL << 40},
     {"message.max_artifact_bytes", bytes, &S::message_max_artifact_bytes, "64MiB",
      "Maximum size of the files of a message, or of one job of its answer", "coordinator dev run", "", 0, 1ULL << 40},
     {"message.max_incoming_bytes", bytes, &S::message_max_incoming_bytes, "2GiB",
@@ -192,53 +190,54 @@ const auto kOptions = std::to_array<Option>({
      "at most a quarter",
      "coordinator dev run", "", 1ULL << 20, 1ULL << 50},
     {"job.output_bytes", bytes, &S::job_output_bytes, "1MiB", "Stored output of a job: its beginning and its end",
-     kWorkers, "", 1, 1ULL << 40},
+     kWorkerCommands, "", 1, 1ULL << 40},
     {"job.output_rate", bytes, &S::job_output_rate_bytes, "8MiB",
      "Output that is read from a job per second, after a burst of twice the amount; a job that writes faster waits; 0: "
      "unlimited, otherwise at least 64KiB",
-     kWorkers, "", 64U << 10, 1ULL << 40, nullptr, true},
+     kWorkerCommands, "", 64U << 10, 1ULL << 40, nullptr, true},
     {"job.frame_rate", count, &S::job_frame_rate, "10000",
      "Messages of a job to its agent (progress, calls, parts of artifacts) that are read in a second, after a burst of "
      "twice as many; 0: any number, else at least 10",
-     kWorkers, "", 10, 1U << 30, nullptr, true},
+     kWorkerCommands, "", 10, 1U << 30, nullptr, true},
     {"quota.caller_bytes", bytes, &S::quota_caller_bytes, "512MiB",
      "Maximum size of the data of one caller's jobs in the Redis of a context: scripts, output, results; 0: unlimited",
      "", "", 0, 1ULL << 50},
     {"quota.context_bytes", bytes, &S::quota_context_bytes, "2GiB",
      "The same of all callers of a context together; 0: any number", "", "", 0, 1ULL << 50},
     {"quota.caller_artifact_bytes", bytes, &S::quota_caller_artifact_bytes, "1GiB",
-     "Artifacts that the jobs of one caller keep on a host, of one context; 0: any number", kWorkers, "", 0,
+     "Artifacts that the jobs of one caller keep on a host, of one context; 0: any number", kWorkerCommands, "", 0,
      1ULL << 50},
     {"quota.context_artifact_bytes", bytes, &S::quota_context_artifact_bytes, "4GiB",
-     "The same of all callers of a context together; 0: any number", kWorkers, "", 0, 1ULL << 50},
+     "The same of all callers of a context together; 0: any number", kWorkerCommands, "", 0, 1ULL << 50},
     {"job.max_deliveries", count, &S::job_max_deliveries, "3",
-     "Claims without a reported end after which a job is a dead letter", kWorkers, "", 1, 1000},
-    {"sandbox.memory", bytes, &S::sandbox_memory_bytes, "256MiB", "Memory limit of a job, without swap", kSandbox, "",
-     16ULL << 20},
-    {"sandbox.pids", count, &S::sandbox_pids, "64", "Processes and threads of a job", kSandbox, "", 4, 1U << 22},
-    {"sandbox.tmp", bytes, &S::sandbox_tmp_bytes, "64MiB", "Files of a job: /tmp and its folder together", kSandbox, "",
-     1ULL << 20},
+     "Claims without a reported end after which a job is a dead letter", kWorkerCommands, "", 1, 1000},
+    {"sandbox.memory", bytes, &S::sandbox_memory_bytes, "256MiB", "Memory limit of a job, without swap",
+     kSandboxOptionCommands, "", 16ULL << 20},
+    {"sandbox.pids", count, &S::sandbox_pids, "64", "Processes and threads of a job", kSandboxOptionCommands, "", 4,
+     1U << 22},
+    {"sandbox.tmp", bytes, &S::sandbox_tmp_bytes, "64MiB", "Files of a job: /tmp and its folder together",
+     kSandboxOptionCommands, "", 1ULL << 20},
     {"sandbox.allow_missing", list, &S::sandbox_allow_missing, "", "Layers of the sandbox that this host may lack",
-     kSandbox, "cgroup:memory cgroup:pids landlock"},
+     kSandboxOptionCommands, "cgroup:memory cgroup:pids landlock"},
     {"sandbox.uid_range", text, &S::sandbox_uid_range, "", "User ids for jobs, as base:count; empty: from /etc/subuid",
-     kSandbox},
+     kSandboxOptionCommands},
     {"sandbox.prewarmed", count, &S::sandbox_prewarmed, "8",
-     "Maximum number of prewarmed sandboxes of each script host; 0: none", kSandbox, "", 0, 256},
+     "Maximum number of prewarmed sandboxes of each script host; 0: none", kSandboxOptionCommands, "", 0, 256},
     {"sandbox.reused_runs", count, &S::sandbox_reused_runs, "500",
      "Number of jobs of one context that a sandbox serves in sequence, if each leaves no traces; 1: a new sandbox for "
      "each job",
-     kSandbox, "", 1, 1U << 20},
+     kSandboxOptionCommands, "", 1, 1U << 20},
     {"sandbox.warm", count, &S::sandbox_warm, "16",
      "Maximum number of processes of warm scripts of an agent; above it, a process of the context with the most "
      "processes is ended; 0: none",
-     kSandbox, "", 0, 1024},
+     kSandboxOptionCommands, "", 0, 1024},
     {"sandbox.zygote_runs", count, &S::sandbox_zygote_runs, "5000",
-     "Jobs after which a script host is replaced; 0: any number", kSandbox, "", 0, 1U << 30},
+     "Jobs after which a script host is replaced; 0: any number", kSandboxOptionCommands, "", 0, 1U << 30},
     {"sandbox.zygote_age", duration, &S::sandbox_zygote_age_ms, "1h",
-     "Time after which a script host is replaced; 0s: never", kSandbox, "", 0, kWeek},
+     "Time after which a script host is replaced; 0s: never", kSandboxOptionCommands, "", 0, kWeekMs},
     {"v.compiler", text, &S::v_compiler, "",
-     "The V compiler; empty: the first of /usr/bin/v, /usr/local/bin/v, /opt/v/v", kSandbox},
-    {"v.flags", texts, &S::v_flags, "", "Flags of the V compiler, such as -prod", kSandbox},
+     "The V compiler; empty: the first of /usr/bin/v, /usr/local/bin/v, /opt/v/v", kSandboxOptionCommands},
+    {"v.flags", texts, &S::v_flags, "", "Flags of the V compiler, such as -prod", kSandboxOptionCommands},
     {"log.level", text, &S::log_level, "info", "Lowest severity of logged messages", "", "debug info warn error"},
     {"log.format", text, &S::log_format, "auto", "auto: text on a terminal, JSON lines otherwise", "",
      "auto text json"},
@@ -254,19 +253,19 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-Result<std::uint64_t> parse_number(const Option& option, std::string_view text, std::uint64_t holds) {
-  const std::uint64_t max = option.max == 0 ? holds : std::min(option.max, holds);
+Result<std::uint64_t> parse_number(const Option& option, std::string_view text, std::uint64_t type_max) {
+  const std::uint64_t max = option.max == 0 ? type_max : std::min(option.max, type_max);
   std::uint64_t number = 0;
   if (option.type == duration || option.type == bytes) {
-    MJ_TRY(measured, option.type == duration ? parse_duration_ms(text) : parse_bytes(text));
-    number = measured;
+    MJ_TRY(parsed, option.type == duration ? parse_duration_ms(text) : parse_bytes(text));
+    number = parsed;
   } else if (!parse_u64(text, number)) {
     return fail(Code::invalid, excerpt(text) + " is not a whole number");
   }
-  if (number == 0 && option.or_zero) return number;
+  if (number == 0 && option.accepts_zero) return number;
   if (number < option.min || number > max) {
     const std::string_view unit = option.type == duration ? " ms" : option.type == bytes ? " bytes" : "";
-    const std::string min = (option.or_zero ? "0 or " : "") + std::to_string(option.min);
+    const std::string min = (option.accepts_zero ? "0 or " : "") + std::to_string(option.min);
     return fail(Code::invalid,
                 excerpt(text) + " is out of range: give " + min + " to " + std::to_string(max) + std::string(unit));
   }
@@ -274,7 +273,7 @@ Result<std::uint64_t> parse_number(const Option& option, std::string_view text, 
 }
 
 // Sets a member; there is one overload for each type.
-struct Setter {
+struct MemberSetter {
   const Option& option;
   std::string_view text;
   Settings& settings;
@@ -283,14 +282,14 @@ struct Setter {
     settings.*member = text;
     return {};
   }
-  Result<void> operator()(std::uint32_t S::*member) const { return number(settings.*member); }
-  Result<void> operator()(std::uint64_t S::*member) const { return number(settings.*member); }
+  Result<void> operator()(std::uint32_t S::*member) const { return set_number(settings.*member); }
+  Result<void> operator()(std::uint64_t S::*member) const { return set_number(settings.*member); }
   Result<void> operator()(bool S::*member) const {
     if (text != "true" && text != "false") return fail(Code::invalid, excerpt(text) + " is not true or false");
     settings.*member = text == "true";
     return {};
   }
-  static tl::unexpected<Error> twice(std::string_view item) {
+  static tl::unexpected<Error> duplicate_error(std::string_view item) {
     return fail(Code::invalid, "names " + excerpt(item) + " twice");
   }
   Result<void> operator()(std::vector<std::string> S::*member) const {
@@ -302,12 +301,12 @@ struct Setter {
         continue;
       }
       // Script types are names; layers of the sandbox contain a colon (cgroup:memory).
-      const bool fits = option.choices.empty() ? is_script_type(item) : is_choice(item);
-      if (!fits && option.choices.empty()) {
+      const bool is_valid = option.choices.empty() ? is_script_type(item) : is_choice(item);
+      if (!is_valid && option.choices.empty()) {
         return fail(Code::invalid, excerpt(item) + " is not a name: 1 to 32 of a-z, 0-9, '_' and '-', a letter first");
       }
-      if (!fits) return fail(Code::invalid, excerpt(item) + " is not one of " + std::string(option.choices));
-      if (std::find(items.begin(), items.end(), item) != items.end()) return twice(item);
+      if (!is_valid) return fail(Code::invalid, excerpt(item) + " is not one of " + std::string(option.choices));
+      if (std::find(items.begin(), items.end(), item) != items.end()) return duplicate_error(item);
       items.emplace_back(item);
     }
     settings.*member = std::move(items);
@@ -317,7 +316,7 @@ struct Setter {
     std::vector<Id> ids;
     for (auto item : split(text, ',')) {
       MJ_TRY(id, parse_number(option, item, std::numeric_limits<Id>::max()));
-      if (std::find(ids.begin(), ids.end(), id) != ids.end()) return twice(item);
+      if (std::find(ids.begin(), ids.end(), id) != ids.end()) return duplicate_error(item);
       ids.push_back(static_cast<Id>(id));
     }
     if (ids.empty()) return fail(Code::invalid, "is empty: name at least one");
@@ -325,42 +324,42 @@ struct Setter {
     return {};
   }
   Result<void> operator()(UidRange S::*member) const {
-    const auto parts = split(text, ':');
+    const auto fields = split(text, ':');
     std::uint64_t base = 0;
     std::uint64_t size = 0;
     settings.*member = {};
     if (text.empty()) return {};
-    if (parts.size() != 2 || !parse_u64(parts[0], base) || !parse_u64(parts[1], size) || base == 0 || size == 0 ||
+    if (fields.size() != 2 || !parse_u64(fields[0], base) || !parse_u64(fields[1], size) || base == 0 || size == 0 ||
         base > 4294967294 || size > 4294967295 - base) {
       return fail(Code::invalid, excerpt(text) + " is not base:count, such as 100000:65536");
     }
     settings.*member = {static_cast<std::uint32_t>(base), static_cast<std::uint32_t>(size)};
     return {};
   }
-  Result<void> operator()(LeaseLostAction S::*member) const { return choice(settings.*member); }
-  Result<void> operator()(LogLevel S::*member) const { return choice(settings.*member); }
-  Result<void> operator()(LogFormat S::*member) const { return choice(settings.*member); }
+  Result<void> operator()(LeaseLostAction S::*member) const { return set_choice(settings.*member); }
+  Result<void> operator()(LogLevel S::*member) const { return set_choice(settings.*member); }
+  Result<void> operator()(LogFormat S::*member) const { return set_choice(settings.*member); }
 
  private:
-  bool is_choice(std::string_view word) const {
-    const auto words = split(option.choices, ' ');
-    return std::find(words.begin(), words.end(), word) != words.end();
+  bool is_choice(std::string_view item) const {
+    const auto choices = split(option.choices, ' ');
+    return std::find(choices.begin(), choices.end(), item) != choices.end();
   }
   template <class T>
-  Result<void> number(T& out) const {
+  Result<void> set_number(T& out) const {
     MJ_TRY(value, parse_number(option, text, std::numeric_limits<T>::max()));
     out = static_cast<T>(value);
     return {};
   }
   // REQUIRES: the choices have the order of the enum's values.
   template <class Enum>
-  Result<void> choice(Enum& out) const {
-    const auto words = split(option.choices, ' ');
-    const auto found = std::find(words.begin(), words.end(), text);
-    if (found == words.end()) {
+  Result<void> set_choice(Enum& out) const {
+    const auto choices = split(option.choices, ' ');
+    const auto match = std::find(choices.begin(), choices.end(), text);
+    if (match == choices.end()) {
       return fail(Code::invalid, excerpt(text) + " is not one of " + std::string(option.choices));
     }
-    out = static_cast<Enum>(found - words.begin());
+    out = static_cast<Enum>(match - choices.begin());
     return {};
   }
 };
@@ -378,27 +377,27 @@ std::span<const RenamedOption> renamed_options() {
   return kRenamed;
 }
 
-std::string_view current_name(std::string_view name) {
-  for (const RenamedOption& each : renamed_options()) {
-    if (each.before == name) return each.now;
+std::string_view get_current_name(std::string_view name) {
+  for (const RenamedOption& entry : renamed_options()) {
+    if (entry.alternative == name) return entry.current;
   }
   return name;
 }
 
 const Option* find_option(std::string_view name) {
-  const auto* found =
-      std::find_if(kOptions.begin(), kOptions.end(), [&](const Option& each) { return each.name == name; });
-  return found == kOptions.end() ? nullptr : found;
+  const auto* entry =
+      std::find_if(kOptions.begin(), kOptions.end(), [&](const Option& option) { return option.name == name; });
+  return entry == kOptions.end() ? nullptr : entry;
 }
 
-std::string flag_of(std::string_view name) {
+std::string get_flag_name(std::string_view name) {
   std::string flag = "--" + std::string(name);
   std::replace_if(
       flag.begin(), flag.end(), [](char c) { return c == '.' || c == '_'; }, '-');
   return flag;
 }
 
-std::string environment_of(std::string_view option) {
+std::string get_variable_name(std::string_view option) {
   std::string name = "MYCOJOBS_" + std::string(option);
   for (char& c : name) c = c == '.' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
   return name;
@@ -409,66 +408,70 @@ bool accepts_flag(const Option& option, std::string_view command) {
   return names.empty() || command == "config" || std::find(names.begin(), names.end(), command) != names.end();
 }
 
-std::string_view value_name(const Option& option) {
+std::string_view value_placeholder(const Option& option) {
   static constexpr std::string_view kNames[] = {"TEXT", "COUNT", "SIZE", "DURATION", "", "A,B,...", "A,B,..."};
   return kNames[static_cast<std::size_t>(option.type)];
 }
 
-PolicyRequest operator_defaults(const Settings& settings) {
-  const Policy standard;
+PolicyRequest make_operator_defaults(const Settings& settings) {
+  const Policy default_policy;
   PolicyRequest out;
-  const auto take = [&out](PolicyField field, auto& value, auto set) {
-    if (value == set) return;
-    value = set;
+  const auto request_if_changed = [&out](PolicyField field, auto& value, auto setting) {
+    if (value == setting) return;
+    value = setting;
     out.named[static_cast<std::size_t>(field)] = true;
   };
-  out.values = standard;
-  take(PolicyField::memory, out.values.memory_bytes, settings.sandbox_memory_bytes);
-  take(PolicyField::pids, out.values.pids, settings.sandbox_pids);
-  take(PolicyField::disk, out.values.disk_bytes, settings.sandbox_tmp_bytes);
-  take(PolicyField::output_keep, out.values.output_bytes, settings.job_output_bytes);
+  out.values = default_policy;
+  request_if_changed(PolicyField::memory, out.values.memory_bytes, settings.sandbox_memory_bytes);
+  request_if_changed(PolicyField::pids, out.values.pids, settings.sandbox_pids);
+  request_if_changed(PolicyField::disk, out.values.disk_bytes, settings.sandbox_tmp_bytes);
+  request_if_changed(PolicyField::output_keep, out.values.output_bytes, settings.job_output_bytes);
   return out;
 }
 
 Result<void> set_option(const Option& option, std::string_view value, Settings& settings) {
-  return std::visit(Setter{option, value, settings}, option.member);
+  return std::visit(MemberSetter{option, value, settings}, option.member);
 }
 
 // This is the only file of the configuration that uses CLI11.
 
 namespace {
 
-std::string help_of(const Option& option) {
+std::string format_help(const Option& option) {
   std::string help(option.help);
   if (!option.choices.empty()) help += "; one of " + std::string(option.choices);
   if (!option.fallback.empty()) help += " [" + std::string(option.fallback) + "]";
-  return help + " (" + environment_of(option) + ")";
+  return help + " (" + get_variable_name(option) + ")";
 }
 
 }  // namespace
 
-void add_options(CLI::App& app, std::string_view command, FlagValues& into) {
-  app.add_option("--config", into.config_file, "Configuration file, TOML (MYCOJOBS_CONFIG)")->type_name("FILE");
+void add_options(CLI::App& app, std::string_view command, FlagValues& values) {
+  app.add_option("--config", values.config_file, "Configuration file, TOML (MYCOJOBS_CONFIG)")->type_name("FILE");
   for (const Option& option : options()) {
     if (!accepts_flag(option, command)) continue;
-    const std::string flag = flag_of(option);
-    const auto keep = [&into, name = std::string(option.name)](const std::string& text) { into.values[name] = text; };
+    const std::string flag = get_flag_name(option);
+    const auto store_value = [&values, name = std::string(option.name)](const std::string& text) {
+      values.values[name] = text;
+    };
     if (option.type == OptionType::flag) {
-      const std::string both = flag + ",!--no-" + flag.substr(2);
+      const std::string names = flag + ",!--no-" + flag.substr(2);
       app.add_flag_function(
-          both, [keep](std::int64_t count) { keep(count > 0 ? "true" : "false"); }, help_of(option));
+          names, [store_value](std::int64_t count) { store_value(count > 0 ? "true" : "false"); }, format_help(option));
       continue;
     }
-    auto* added = app.add_option_function<std::string>(flag, keep, help_of(option));
-    added->type_name(std::string(value_name(option)));
-    const bool list = is_list(option.type);
-    added->multi_option_policy(list ? CLI::MultiOptionPolicy::Join : CLI::MultiOptionPolicy::TakeLast);
-    if (list) added->delimiter(',');
+    auto* cli_option = app.add_option_function<std::string>(flag, store_value, format_help(option));
+    cli_option->type_name(std::string(value_placeholder(option)));
+    const bool is_list_option = is_list(option.type);
+    cli_option->multi_option_policy(is_list_option ? CLI::MultiOptionPolicy::Join : CLI::MultiOptionPolicy::TakeLast);
+    if (is_list_option) cli_option->delimiter(',');
   }
-  for (const RenamedOption& each : renamed_options()) {  // accepted, but hidden in the help
-    if (!accepts_flag(*find_option(each.now), command)) continue;
-    const auto keep = [&into, name = std::string(each.before)](const std::string& text) { into.values[name] = text; };
-    app.add_option_function<std::string>(flag_of(each.before), keep)->group("");
+  for (const RenamedOption& entry : renamed_options()) {  // accepted, but hidden in the help
+    if (!accepts_flag(*find_option(entry.current), command)) continue;
+    const auto store_value = [&values, name = std::string(entry.alternative)](const std::string& text) {
+      values.values[name] = text;
+    };
+    app.add_option_function<std::string>(get_flag_name(entry.alternative), store_value)->group("");
   }
 }
 

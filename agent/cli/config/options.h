@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "executors/executor_settings.h"
 #include "model/records.h"
-#include "security/profiles.h"
+#include "security/ceilings.h"
 
 namespace CLI {
 class App;
@@ -37,7 +37,7 @@ enum class LeaseLostAction { kill, carry_on };
 struct Settings {
   std::string redis;                            // empty: the embedded Redis
   std::map<Id, std::string> context_redis;      // contexts with a Redis of their own; file only
-  Ceilings ceilings;                            // limits of what jobs may request; file only
+  Ceilings ceilings;                            // maximum policies of jobs; file only
   std::vector<CommandSettings> executors;       // [executors.<name>]; file only
   std::map<Id, PythonSettings> context_python;  // [contexts.<id>.python]; file only
   std::uint32_t redis_wait_replicas = 0;
@@ -88,11 +88,11 @@ struct Settings {
   LogFormat log_format = LogFormat::automatic;
 };
 
-// list: script types, choices or ids; texts: any texts without commas.
+// Type of an option's value. list: script types, choices or ids; texts: any texts without commas.
 enum class OptionType { text, count, bytes, duration, flag, list, texts };
 inline bool is_list(OptionType type) { return type == OptionType::list || type == OptionType::texts; }
 
-using Member =
+using SettingsMember =
     std::variant<std::string Settings::*, std::uint32_t Settings::*, std::uint64_t Settings::*, bool Settings::*,
                  std::vector<std::string> Settings::*, std::vector<Id> Settings::*, UidRange Settings::*,
                  LeaseLostAction Settings::*, LogLevel Settings::*, LogFormat Settings::*>;
@@ -105,9 +105,10 @@ struct HostFacts {
   // The folder ../libexec/mycojobs relative to program_dir; empty if it does not exist, as in a build folder.
   std::string installed_helpers;
   std::map<std::string, std::string> environment;
-  std::string variable(const std::string& name) const {  // Returns an environment variable; empty if it is not set.
-    const auto found = environment.find(name);
-    return found == environment.end() ? "" : found->second;
+  // Returns the value of an environment variable, or an empty text if it is not set.
+  std::string variable(const std::string& name) const {
+    const auto entry = environment.find(name);
+    return entry == environment.end() ? "" : entry->second;
   }
 };
 
@@ -115,7 +116,7 @@ struct HostFacts {
 struct Option {
   std::string_view name;
   OptionType type;
-  Member member;
+  SettingsMember member;
   std::string_view fallback;      // the default as a user would write it, or a description of a computed default
   std::string_view help;          // one line
   std::string_view commands;      // commands with the flag, besides `config`; separated by spaces; empty: all commands
@@ -123,39 +124,39 @@ struct Option {
   std::uint64_t min = 0;          // minimum of a number, or of each id in a list
   std::uint64_t max = 0;          // maximum; 0: limited by the member's type
   std::string (*computed)(const HostFacts&) = nullptr;
-  bool or_zero = false;  // 0 is also accepted, and means that there is no limit
+  bool accepts_zero = false;  // 0 is also accepted, and means that there is no limit
 };
 
 std::span<const Option> options();
 const Option* find_option(std::string_view name);
 // Alternative names of options: former names, which are accepted with a warning, and names from other programs.
 struct RenamedOption {
-  std::string_view before, now;
-  bool is_former;
+  std::string_view alternative, current;
+  bool is_former;  // true: using the alternative name causes a warning
 };
 std::span<const RenamedOption> renamed_options();
-std::string_view current_name(std::string_view name);  // current name of an option, for any of its names
-std::string flag_of(std::string_view name);            // "--job-default-timeout"
-std::string environment_of(std::string_view name);     // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
-inline std::string flag_of(const Option& option) { return flag_of(option.name); }
-inline std::string environment_of(const Option& option) { return environment_of(option.name); }
+std::string_view get_current_name(std::string_view name);  // current name of an option, for any of its names
+std::string get_flag_name(std::string_view name);          // "--job-default-timeout"
+std::string get_variable_name(std::string_view name);      // "MYCOJOBS_JOB_DEFAULT_TIMEOUT"
+inline std::string get_flag_name(const Option& option) { return get_flag_name(option.name); }
+inline std::string get_variable_name(const Option& option) { return get_variable_name(option.name); }
 bool accepts_flag(const Option&, std::string_view command);
-std::string_view value_name(const Option&);  // for help: "DURATION"
+std::string_view value_placeholder(const Option&);  // for the help, such as "DURATION"
 
 // Returns the policy that job.output_bytes, sandbox.memory, .pids and .tmp give to every job. A setting with its
 // default value does not change the profiles of executors.
-PolicyRequest operator_defaults(const Settings&);
+PolicyRequest make_operator_defaults(const Settings&);
 
 // Parses `text` as the option's type into the member. Lists are separated by commas. Error invalid: describes the
 // problem without the source of the text.
 Result<void> set_option(const Option&, std::string_view text, Settings& settings);
 
-// Options of the command line: name and text. The last value of a flag is used; values of a list are joined.
+// Options of the command line. The last value of a flag is used; values of a list are joined.
 struct FlagValues {
-  std::map<std::string, std::string> values;
+  std::map<std::string, std::string> values;  // by the name of the option
   std::string config_file;
 };
-// Adds --config and the flags of this command ("agent"). Parsing with app fills `into`, which must outlive app.
-void add_options(CLI::App& app, std::string_view command, FlagValues& into);
+// Adds --config and the flags of this command ("agent"). Parsing with app fills `values`, which must outlive app.
+void add_options(CLI::App& app, std::string_view command, FlagValues& values);
 
 }  // namespace mycojobs

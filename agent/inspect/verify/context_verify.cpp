@@ -9,17 +9,17 @@
 
 namespace mycojobs {
 
-Result<VerifyReport> verify_context(const VerifiedStores& in, Id context, const ProgressCallback& progress) {
-  MJ_TRY(report, verify(in.records, context, progress));
-  const auto add = [&](std::vector<Finding>& more) {
-    std::move(more.begin(), more.end(), std::back_inserter(report.findings));
+Result<VerifyReport> verify_context(const VerifiedStores& stores, Id context, const ProgressCallback& progress) {
+  MJ_TRY(report, verify(stores.records, context, progress));
+  const auto add_findings = [&](std::vector<Finding>& findings) {
+    std::move(findings.begin(), findings.end(), std::back_inserter(report.findings));
   };
-  MJ_TRY(of_objects, verify_objects(in.objects, context));
-  add(of_objects);
-  MJ_TRY(of_flows, verify_flows(in.flows, in.records, context));
-  add(of_flows);
-  MJ_TRY(of_deployments, verify_deployments(in.deployments, in.records, context));
-  add(of_deployments);
+  MJ_TRY(object_findings, verify_objects(stores.objects, context));
+  add_findings(object_findings);
+  MJ_TRY(flow_findings, verify_flows(stores.flows, stores.records, context));
+  add_findings(flow_findings);
+  MJ_TRY(deployment_findings, verify_deployments(stores.deployments, stores.records, context));
+  add_findings(deployment_findings);
   return report;
 }
 

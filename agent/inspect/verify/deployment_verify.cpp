@@ -21,13 +21,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint32_t kFactsPage = 1000, kMaxMailBatch = 1000;
+constexpr std::uint32_t kMaxFactsPerRead = 1000, kMaxInboxEntriesPerRead = 1000;
 constexpr std::size_t kMaxDeployments = 100000;
-constexpr int kDeploymentChecks = 3;  // a finding must occur in all of them
-constexpr int kDeploymentTries = 20;  // attempts to read a world that changes continuously
-constexpr std::chrono::milliseconds kDeploymentPause{100};
+constexpr int kMinConsistentReads = 3;   // number of reads in which a finding must occur
+constexpr int kMaxDeploymentReads = 20;  // for a deployment that changes continuously
+constexpr std::chrono::milliseconds kReadPause{100};
 
-// One read of one world. Moved: other clients have committed during the read, so that the result is invalid.
+// One read of a deployment, with its findings. The findings are not valid if the deployment has changed during the
+// read.
 class DeploymentScan {
  public:
   DeploymentScan(WorkflowStore& deployments, Store& store, Id context, const std::string& deployment)
@@ -38,153 +39,159 @@ class DeploymentScan {
   }
 
   Result<void> run() {
-    auto places = deployments_->places(inspection_.context, inspection_.deployment);
-    if (!places && places.error().code != Code::invalid) return tl::unexpected<Error>(std::move(places).error());
-    if (!places) return wrong("cannot be read: " + places.error().message);
-    inspection_.places = *places;
+    auto store_state = deployments_->read_state(inspection_.context, inspection_.deployment);
+    if (!store_state && store_state.error().code != Code::invalid)
+      return tl::unexpected<Error>(std::move(store_state).error());
+    if (!store_state) return set_journal_problem("cannot be read: " + store_state.error().message);
+    inspection_.store_state = *store_state;
     MJ_CHECK(read_snapshot());
     MJ_CHECK(read_journal());
-    if (inspection_.journal.empty()) {
+    if (inspection_.journal_problem.empty()) {
       MJ_CHECK(read_code());
       MJ_CHECK(read_effect_refs());
     }
-    MJ_TRY(after, deployments_->places(inspection_.context, inspection_.deployment));
-    moved = after.height != inspection_.places.height || after.mail != inspection_.places.mail;
-    findings = judge(inspection_);
+    MJ_TRY(after, deployments_->read_state(inspection_.context, inspection_.deployment));
+    has_changed =
+        after.height != inspection_.store_state.height || after.inbox_entries != inspection_.store_state.inbox_entries;
+    findings = check_invariants(inspection_);
     return {};
   }
 
-  bool moved = false;
+  bool has_changed = false;
   std::vector<DeploymentFinding> findings;
-  std::uint64_t height() const { return inspection_.places.height; }
+  std::uint64_t height() const { return inspection_.store_state.height; }
 
  private:
-  Result<void> wrong(const std::string& text) {
-    inspection_.journal = text;
-    findings = judge(inspection_);
+  Result<void> set_journal_problem(const std::string& text) {
+    inspection_.journal_problem = text;
+    findings = check_invariants(inspection_);
     return {};
   }
-  // Returns the problem of a key that should hold a value; `unavailable` is an error.
+  // Returns the error of a read as text, or an empty text. The error `unavailable` is returned as an error.
   template <class T>
-  static Result<std::string> trouble_of(const Result<T>& read) {
-    if (!read && read.error().code == Code::unavailable) return tl::unexpected<Error>(read.error());
-    return read ? std::string() : read.error().message;
+  static Result<std::string> get_problem(const Result<T>& result) {
+    if (!result && result.error().code == Code::unavailable) return tl::unexpected<Error>(result.error());
+    return result ? std::string() : result.error().message;
   }
 
   Result<void> read_snapshot() {
-    const DeploymentStoreState& places = inspection_.places;
-    if (places.snapshot_height == 0) return {};
-    if (places.snapshot_height > places.height)
-      return inspection_.snapshot = "its snapshot is of later than now", Result<void>();
-    auto read = mycojobs::read_snapshot(places.snapshot, [&](const std::string& hash) {
+    const DeploymentStoreState& store_state = inspection_.store_state;
+    if (store_state.snapshot_height == 0) return {};
+    if (store_state.snapshot_height > store_state.height)
+      return inspection_.snapshot_problem = "its snapshot is of later than now", Result<void>();
+    auto result = mycojobs::read_snapshot(store_state.snapshot, [&](const std::string& hash) {
       return deployments_->blob(inspection_.context, inspection_.deployment, hash);
     });
-    MJ_TRY(trouble, trouble_of(read));
-    if (read)
-      snapshot_ = std::move(read->deployment);
+    MJ_TRY(problem, get_problem(result));
+    if (result)
+      snapshot_ = std::move(result->deployment);
     else
-      inspection_.snapshot = "its snapshot: " + trouble;
+      inspection_.snapshot_problem = "its snapshot: " + problem;
     return {};
   }
 
   Result<void> read_journal() {
     std::uint64_t after = 0;
-    while (after < inspection_.places.height && inspection_.journal.empty()) {
-      auto page = deployments_->read(inspection_.context, inspection_.deployment, after, kFactsPage);
-      MJ_TRY(unread, trouble_of(page));
-      if (!unread.empty()) return inspection_.journal = "cannot be read: " + unread, Result<void>();
+    while (after < inspection_.store_state.height && inspection_.journal_problem.empty()) {
+      auto page = deployments_->read(inspection_.context, inspection_.deployment, after, kMaxFactsPerRead);
+      MJ_TRY(problem, get_problem(page));
+      if (!problem.empty()) return inspection_.journal_problem = "cannot be read: " + problem, Result<void>();
       if (page->facts.empty()) {
-        inspection_.journal = "the fact at height " + std::to_string(after + 1) + " is missing";
+        inspection_.journal_problem = "the fact at height " + std::to_string(after + 1) + " is missing";
         return {};
       }
       for (const std::string& bytes : page->facts) {
-        if (after >= inspection_.places.height || !fold_one(++after, bytes)) break;
+        if (after >= inspection_.store_state.height || !fold_fact(++after, bytes)) break;
       }
     }
     return {};
   }
-  bool fold_one(std::uint64_t height, const std::string& bytes) {
-    const std::string at = "height " + std::to_string(height);
+  bool fold_fact(std::uint64_t height, const std::string& bytes) {
+    const std::string location = "height " + std::to_string(height);
     const auto fact = decode_workflow_fact(bytes);
-    if (!fact) return inspection_.journal = at + " is not a valid fact: " + fact.error().message, false;
+    if (!fact) return inspection_.journal_problem = location + " is not a valid fact: " + fact.error().message, false;
     if (const auto problem = fold(inspection_.state, *fact))
-      return inspection_.journal = std::string(problem->rule) + ": " + problem->text, false;
-    if (const auto* refused = std::get_if<ReceiptRefused>(&fact->what)) refused_.insert(refused->intent);
+      return inspection_.journal_problem = std::string(problem->rule) + ": " + problem->text, false;
+    if (const auto* refused = std::get_if<ReceiptRefused>(&fact->content)) refused_intents_.insert(refused->intent);
     if (snapshot_ && snapshot_->height == height && !(*snapshot_ == inspection_.state))
-      inspection_.snapshot = "its snapshot differs from its journal at height " + std::to_string(height);
+      inspection_.snapshot_problem = "its snapshot differs from its journal at height " + std::to_string(height);
     return true;
   }
 
   Result<void> read_code() {
-    std::set<std::string> run{inspection_.state.manifest};
-    for (const auto& [id, cell] : inspection_.state.cells) {
-      run.insert(cell.manifest);
-      if (cell.state && cell.state->spilled()) MJ_CHECK(read_blob(id, *cell.state));
+    std::set<std::string> hashes{inspection_.state.manifest};
+    for (const auto& [id, cell] : inspection_.state.instances) {
+      hashes.insert(cell.manifest);
+      if (cell.state && cell.state->is_spilled()) MJ_CHECK(read_blob(id, *cell.state));
     }
-    run.erase("");
-    for (const std::string& hash : run) MJ_CHECK(read_manifest_of(hash));
+    hashes.erase("");
+    for (const std::string& hash : hashes) MJ_CHECK(check_manifest(hash));
     return {};
   }
   Result<void> read_blob(const InstanceId& id, const StateRef& state) {
     const auto bytes = deployments_->blob(inspection_.context, inspection_.deployment, state.hash);
-    MJ_TRY(gone, trouble_of(bytes));
-    if (gone.empty() && sha256_hex(*bytes) == state.hash) return {};
-    inspection_.blobs[state.hash] =
-        "the state of " + shown(id) + ": " +
-        (gone.empty() ? "the blob " + state.hash + " does not have the content of its hash" : gone);
+    MJ_TRY(problem, get_problem(bytes));
+    if (problem.empty() && sha256_hex(*bytes) == state.hash) return {};
+    inspection_.blob_problems[state.hash] =
+        "the state of " + display_name(id) + ": " +
+        (problem.empty() ? "the blob " + state.hash + " does not have the content of its hash" : problem);
     return {};
   }
-  Result<void> read_manifest_of(const std::string& hash) {
+  Result<void> check_manifest(const std::string& hash) {
     const auto text = deployments_->manifest(inspection_.context, inspection_.deployment, hash);
-    MJ_TRY(gone, trouble_of(text));
-    std::string why = gone;
-    if (gone.empty()) {
+    MJ_TRY(problem, get_problem(text));
+    std::string manifest_problem = problem;
+    if (problem.empty()) {
       const auto stored = parse_json(*text);
-      const bool whole = stored && stored->is_object() && stored->contains("manifest");
+      const bool is_valid = stored && stored->is_object() && stored->contains("manifest");
       CodeFiles code;
-      const json files = whole ? stored->value("code", json::object()) : json::object();
+      const json files = is_valid ? stored->value("code", json::object()) : json::object();
       for (const auto& [module, source] : files.items())
         if (source.is_string()) code.emplace(module, source.get<std::string>());
-      const ParsedManifest read = whole ? read_manifest(stored->at("manifest"), std::move(code)) : ParsedManifest();
-      if (!read.manifest) why = "manifest " + hash + " cannot be read";
-      if (read.manifest && read.manifest->hash != hash) why = "manifest " + hash + " is stored with other content";
+      const ParsedManifest result =
+          is_valid ? read_manifest(stored->at("manifest"), std::move(code)) : ParsedManifest();
+      if (!result.manifest) manifest_problem = "manifest " + hash + " cannot be read";
+      if (result.manifest && result.manifest->hash != hash)
+        manifest_problem = "manifest " + hash + " is stored with other content";
     }
-    if (!why.empty()) inspection_.manifests[hash] = why;
+    if (!manifest_problem.empty()) inspection_.manifest_problems[hash] = manifest_problem;
     return {};
   }
 
-  // Reads all pages, since a single read has a size limit and would hide the rest.
-  Result<std::vector<InboxEntry>> read_mail() {
-    std::vector<InboxEntry> all;
-    for (std::string after; all.size() <= kMaxDeploymentMail;) {
-      MJ_TRY(page,
-             deployments_->mail(inspection_.context, inspection_.deployment, kMaxMailBatch, kMaxMailBytes, after));
+  // Reads all pages, because a single read has a size limit. Only the field `key` of the entries is kept.
+  Result<std::vector<InboxEntry>> read_inbox_entries() {
+    std::vector<InboxEntry> entries;
+    for (std::string after; entries.size() <= kMaxInboxEntries;) {
+      MJ_TRY(page, deployments_->read_inbox(inspection_.context, inspection_.deployment, kMaxInboxEntriesPerRead,
+                                            kMaxInboxReadBytes, after));
       if (page.empty()) break;
       after = page.back().id;
-      for (InboxEntry& mail : page) {
-        mail.fields.erase(std::remove_if(mail.fields.begin(), mail.fields.end(),
-                                         [](const auto& field) { return field.first != "key"; }),
-                          mail.fields.end());
-        all.push_back(std::move(mail));
+      for (InboxEntry& entry : page) {
+        entry.fields.erase(std::remove_if(entry.fields.begin(), entry.fields.end(),
+                                          [](const auto& field) { return field.first != "key"; }),
+                           entry.fields.end());
+        entries.push_back(std::move(entry));
       }
     }
-    return all;
+    return entries;
   }
   Result<void> read_effect_refs() {
-    std::set<std::string> arrived;
-    MJ_TRY(waiting, read_mail());
+    std::set<std::string> ended_effect_refs;
+    MJ_TRY(entries, read_inbox_entries());
     static constexpr std::array<std::string_view, 5> kKinds{"event", "job", "flow", "answer", "remove"};
-    for (const InboxEntry& mail : waiting) {
-      if (mail.kind == "job" || mail.kind == "flow") arrived.insert(std::string(field_of(mail.fields, "key")));
-      if (std::find(kKinds.begin(), kKinds.end(), mail.kind) == kKinds.end()) inspection_.odd_mail.push_back(mail.id);
+    for (const InboxEntry& entry : entries) {
+      if (entry.kind == "job" || entry.kind == "flow")
+        ended_effect_refs.insert(std::string(field_of(entry.fields, "key")));
+      if (std::find(kKinds.begin(), kKinds.end(), entry.kind) == kKinds.end())
+        inspection_.invalid_inbox_entries.push_back(entry.id);
     }
     for (const auto& [intent, id] : inspection_.state.intents) {
-      const PendingIntent& pending = inspection_.state.cell(id)->pending.at(intent);
-      const bool by_time = pending.effect_ref == kTimerEffectRef || pending.effect_ref == kApprovalEffectRef;
-      if (!pending.published || by_time) continue;
+      const PendingIntent& pending = inspection_.state.find_instance(id)->pending_intents.at(intent);
+      const bool has_no_record = pending.effect_ref == kTimerEffectRef || pending.effect_ref == kApprovalEffectRef;
+      if (!pending.published || has_no_record) continue;
       EffectRefInspection each{id, intent, pending.effect_ref};
-      each.has_arrived = arrived.contains(pending.effect_ref);
-      each.is_refused = refused_.contains(intent);
+      each.is_in_inbox = ended_effect_refs.contains(pending.effect_ref);
+      each.receipt_refused = refused_intents_.contains(intent);
       MJ_CHECK(read_record(each));
       inspection_.effect_refs.push_back(std::move(each));
     }
@@ -192,15 +199,15 @@ class DeploymentScan {
   }
   Result<void> read_record(EffectRefInspection& effect_ref) {
     if (effect_ref.effect_ref.find(':') == std::string::npos) return {};
-    static constexpr std::array<std::string_view, 3> kAsked{"status", "effect_of", "idempotency_key"};
-    const auto record = store_->load_fields(inspection_.context, effect_ref.effect_ref, kAsked);
-    MJ_TRY(gone, trouble_of(record));
-    if (!gone.empty() || record->empty()) return {};
-    effect_ref.is_there = true;
+    static constexpr std::array<std::string_view, 3> kFields{"status", "effect_of", "idempotency_key"};
+    const auto record = store_->load_fields(inspection_.context, effect_ref.effect_ref, kFields);
+    MJ_TRY(problem, get_problem(record));
+    if (!problem.empty() || record->empty()) return {};
+    effect_ref.exists = true;
     const std::string_view status = field_of(*record, "status");
     effect_ref.has_ended = status == "finished" || status == "error";
-    effect_ref.effect_of = field_of(*record, "effect_of");
-    if (effect_ref.effect_ref.starts_with("job:")) effect_ref.key = field_of(*record, "idempotency_key");
+    effect_ref.effect_owner = field_of(*record, "effect_of");
+    if (effect_ref.effect_ref.starts_with("job:")) effect_ref.idempotency_key = field_of(*record, "idempotency_key");
     return {};
   }
 
@@ -208,61 +215,61 @@ class DeploymentScan {
   Store* store_;
   DeploymentInspection inspection_;
   std::optional<DeploymentState> snapshot_;
-  std::set<std::string> refused_;
+  std::set<std::string> refused_intents_;
 };
 
-Result<DeploymentScan> still_frame(WorkflowStore& deployments, Store& store, Id context,
-                                   const std::string& deployment) {
+Result<DeploymentScan> scan_unchanged(WorkflowStore& deployments, Store& store, Id context,
+                                      const std::string& deployment) {
   for (int attempt = 0;; ++attempt) {
-    DeploymentScan look(deployments, store, context, deployment);
-    MJ_CHECK(look.run());
-    if (!look.moved || attempt == kDeploymentTries) return look;
-    std::this_thread::sleep_for(kDeploymentPause);
+    DeploymentScan scan(deployments, store, context, deployment);
+    MJ_CHECK(scan.run());
+    if (!scan.has_changed || attempt == kMaxDeploymentReads) return scan;
+    std::this_thread::sleep_for(kReadPause);
   }
 }
 
-// Repeats the read, so that data that changes during the read gives no finding.
-Result<DeploymentScan> lasting_frame(WorkflowStore& deployments, Store& store, Id context,
-                                     const std::string& deployment) {
-  MJ_TRY(look, still_frame(deployments, store, context, deployment));
-  for (int again = 1; again < kDeploymentChecks && !look.findings.empty(); ++again) {
-    std::this_thread::sleep_for(kDeploymentPause);
-    MJ_TRY(next, still_frame(deployments, store, context, deployment));
-    std::erase_if(next.findings, [&](const DeploymentFinding& each) {
-      return std::none_of(look.findings.begin(), look.findings.end(), [&](const DeploymentFinding& other) {
+// Repeats the read if there are findings, so that data that is being changed gives no finding.
+Result<DeploymentScan> scan_repeatedly(WorkflowStore& deployments, Store& store, Id context,
+                                       const std::string& deployment) {
+  MJ_TRY(scan, scan_unchanged(deployments, store, context, deployment));
+  for (int attempt = 1; attempt < kMinConsistentReads && !scan.findings.empty(); ++attempt) {
+    std::this_thread::sleep_for(kReadPause);
+    MJ_TRY(next_scan, scan_unchanged(deployments, store, context, deployment));
+    std::erase_if(next_scan.findings, [&](const DeploymentFinding& each) {
+      return std::none_of(scan.findings.begin(), scan.findings.end(), [&](const DeploymentFinding& other) {
         return other.rule == each.rule && other.text == each.text;
       });
     });
-    look = std::move(next);
+    scan = std::move(next_scan);
   }
-  return look;
+  return scan;
 }
 
-// Returns the worlds that are listed and the worlds that have a journal.
-Result<std::set<std::string>> deployments_of(WorkflowStore& deployments, Store& store, Id context) {
-  constexpr std::string_view kJournals = "mj:world:";
+// Returns the deployments that are listed or have a journal.
+Result<std::set<std::string>> list_all_deployments(WorkflowStore& deployments, Store& store, Id context) {
+  constexpr std::string_view kJournalPrefix = "mj:world:";
   MJ_TRY(listed, deployments.list_deployments(context));
-  std::set<std::string> all(listed.begin(), listed.end());
-  MJ_TRY(keys, store.keys(context, kJournals, kMaxDeployments));
-  for (const std::string& key : keys) all.insert(key.substr(kJournals.size()));
-  return all;
+  std::set<std::string> names(listed.begin(), listed.end());
+  MJ_TRY(keys, store.keys(context, kJournalPrefix, kMaxDeployments));
+  for (const std::string& key : keys) names.insert(key.substr(kJournalPrefix.size()));
+  return names;
 }
 
 Result<void> rebuild_deployment(WorkflowStore& deployments, Store& store, Id context, const std::string& deployment,
                                 bool dry_run, std::vector<std::string>& differences) {
-  for (int attempt = 0; attempt < kDeploymentTries; ++attempt) {
-    MJ_TRY(look, lasting_frame(deployments, store, context, deployment));
+  for (int attempt = 0; attempt < kMaxDeploymentReads; ++attempt) {
+    MJ_TRY(scan, scan_repeatedly(deployments, store, context, deployment));
     std::vector<std::string> lines;
     std::vector<DeploymentFix> fixes;
-    for (const DeploymentFinding& each : look.findings) {
+    for (const DeploymentFinding& each : scan.findings) {
       if (!each.violation) continue;
       lines.push_back(each.text + (each.fixes.empty() ? " (cannot be repaired)" : ""));
       fixes.insert(fixes.end(), each.fixes.begin(), each.fixes.end());
     }
-    Result<bool> done = true;
-    if (!dry_run && !fixes.empty()) done = deployments.repair(context, deployment, look.height(), fixes);
-    if (!done) return fail(std::move(done).error(), deployment);
-    if (!*done) continue;
+    Result<bool> repaired = true;
+    if (!dry_run && !fixes.empty()) repaired = deployments.repair(context, deployment, scan.height(), fixes);
+    if (!repaired) return fail(std::move(repaired).error(), deployment);
+    if (!*repaired) continue;
     std::move(lines.begin(), lines.end(), std::back_inserter(differences));
     return {};
   }
@@ -273,10 +280,10 @@ Result<void> rebuild_deployment(WorkflowStore& deployments, Store& store, Id con
 
 Result<std::vector<Finding>> verify_deployments(WorkflowStore& deployments, Store& store, Id context) {
   std::vector<Finding> findings;
-  MJ_TRY(all, deployments_of(deployments, store, context));
-  for (const std::string& deployment : all) {
-    MJ_TRY(look, lasting_frame(deployments, store, context, deployment));
-    std::move(look.findings.begin(), look.findings.end(), std::back_inserter(findings));
+  MJ_TRY(names, list_all_deployments(deployments, store, context));
+  for (const std::string& deployment : names) {
+    MJ_TRY(scan, scan_repeatedly(deployments, store, context, deployment));
+    std::move(scan.findings.begin(), scan.findings.end(), std::back_inserter(findings));
   }
   return findings;
 }
@@ -284,8 +291,8 @@ Result<std::vector<Finding>> verify_deployments(WorkflowStore& deployments, Stor
 Result<std::vector<std::string>> rebuild_deployments(WorkflowStore& deployments, Store& store, Id context,
                                                      bool dry_run) {
   std::vector<std::string> differences;
-  MJ_TRY(all, deployments_of(deployments, store, context));
-  for (const std::string& deployment : all)
+  MJ_TRY(names, list_all_deployments(deployments, store, context));
+  for (const std::string& deployment : names)
     MJ_CHECK(rebuild_deployment(deployments, store, context, deployment, dry_run, differences));
   return differences;
 }

@@ -1,4 +1,4 @@
-// Verifies and rebuilds the worlds of workflows, as flow_verify.h does for flows. Works on a live store. A mismatch is
+// Verifies and rebuilds deployments of workflows, as flow_verify.h does for flows. Works on a live store. A mismatch is
 // read again after a pause, so that data that changes during the read gives no finding.
 #pragma once
 

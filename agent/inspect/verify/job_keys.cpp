@@ -12,17 +12,18 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::array<std::string_view, 1> kKeyOfClaim{"idem"};
+constexpr std::array<std::string_view, 1> kIdempotencyField{"idem"};
 constexpr std::size_t kMaxClaimsBatch = 200;
 
 // Returns false if the index has the key, or if the claim does not name the key any more.
-Result<bool> leads_nowhere(Store& store, Id context, const JobKeyProblem& suspect) {
-  const std::array<std::string_view, 1> name{suspect.idempotency_key};
-  auto known = store.load_fields(context, suspect.index, name);
-  if (!known && known.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(known).error());
-  if (known && !known->empty()) return false;
+Result<bool> is_missing_from_index(Store& store, Id context, const JobKeyProblem& suspect) {
+  const std::array<std::string_view, 1> index_fields{suspect.idempotency_key};
+  auto index_entry = store.load_fields(context, suspect.index, index_fields);
+  if (!index_entry && index_entry.error().code == Code::unavailable)
+    return tl::unexpected<Error>(std::move(index_entry).error());
+  if (index_entry && !index_entry->empty()) return false;
   // A retired job has removed its key.
-  auto claim = store.load_fields(context, "mj:claim:" + suspect.job_key, kKeyOfClaim);
+  auto claim = store.load_fields(context, "mj:claim:" + suspect.job_key, kIdempotencyField);
   if (!claim && claim.error().code == Code::unavailable) return tl::unexpected<Error>(std::move(claim).error());
   return claim && field_of(*claim, "idem") == suspect.idempotency_key;
 }
@@ -33,26 +34,26 @@ Result<std::vector<JobKeyProblem>> find_job_key_problems(Store& store, Id contex
   constexpr std::string_view kClaims = "mj:claim:";
   MJ_TRY(keys, store.keys(context, "mj:claim:job:", std::numeric_limits<std::size_t>::max()));
   std::vector<JobKeyProblem> found;
-  for (std::size_t from = 0; from < keys.size(); from += kMaxClaimsBatch) {
-    const auto some = std::span(keys).subspan(from, std::min(kMaxClaimsBatch, keys.size() - from));
-    MJ_TRY(claims, store.load_some(context, some, kKeyOfClaim));
+  for (std::size_t begin = 0; begin < keys.size(); begin += kMaxClaimsBatch) {
+    const auto batch = std::span(keys).subspan(begin, std::min(kMaxClaimsBatch, keys.size() - begin));
+    MJ_TRY(claims, store.load_batch(context, batch, kIdempotencyField));
     for (std::size_t i = 0; i < claims.size(); ++i) {
       const std::string_view idempotency_key = field_of(claims[i], "idem");
-      const std::string job = some[i].substr(kClaims.size());
+      const std::string job = batch[i].substr(kClaims.size());
       if (idempotency_key.empty() || !is_job_key(job)) continue;
-      const std::string index = "mj:idempotency:" + std::to_string(caller_of_job(job));
+      const std::string index = "mj:idempotency:" + std::to_string(parse_job_caller(job));
       JobKeyProblem suspect{
-          finding("idempotency-key", job, job + " is not in " + index + ": its idempotency key leads nowhere"), index,
-          std::string(idempotency_key), job};
-      MJ_TRY(is_lost, leads_nowhere(store, context, suspect));
-      if (is_lost) found.push_back(std::move(suspect));
+          make_finding("idempotency-key", job, job + " is not in " + index + ": its idempotency key leads nowhere"),
+          index, std::string(idempotency_key), job};
+      MJ_TRY(is_missing, is_missing_from_index(store, context, suspect));
+      if (is_missing) found.push_back(std::move(suspect));
     }
   }
   return found;
 }
 
-Result<void> repair_job_key(Store& store, Id context, const JobKeyProblem& trouble) {
-  return store.save(context, trouble.index, {{trouble.idempotency_key, trouble.job_key}});
+Result<void> repair_job_key(Store& store, Id context, const JobKeyProblem& problem) {
+  return store.save(context, problem.index, {{problem.idempotency_key, problem.job_key}});
 }
 
 }  // namespace mycojobs

@@ -34,14 +34,14 @@ struct KeyInventory {
   std::vector<std::pair<std::string, std::uint64_t>> stray_facts;  // queue, revision: names no job
   std::vector<std::uint64_t> read_to;  // by queue: revision up to which the journal was read
   std::uint64_t facts = 0;
-  std::uint64_t began_ms = 0;  // time of the store
+  std::uint64_t start_ms = 0;  // time of the store
 
   std::string queue_name(std::uint32_t queue) const;         // "" for kNoQueue
   std::uint32_t queue_index(const std::string& name) const;  // kNoQueue if the queue was not listed
-  std::string queue_of(const JobHistory&,
-                       const JobStoreState&) const;  // queue with the facts of the job in its journal
+  std::string get_queue(const JobHistory&,
+                        const JobStoreState&) const;  // queue with the facts of the job in its journal
   // whole: the places come from a complete read; otherwise the entries are those that were read with the lists.
-  JobInspection inspection(const JobStoreState&, const JobHistory&, const FactListDifference&, bool whole) const;
+  JobInspection inspection(const JobStoreState&, const JobHistory&, const FactListDifference&, bool is_complete) const;
 };
 Result<KeyInventory> read_key_inventory(Store&, Id context, const ProgressCallback&);
 // Reads the facts that were added to the journal of a queue since.
@@ -52,10 +52,10 @@ Result<void> read_entries(Store&, Id context, KeyInventory&, const ProgressCallb
 // Adds the facts that the claim lists and that were written since to the history, so that it matches `places` exactly.
 // again: also checks whether unlisted facts still exist; retired facts are removed from the history.
 Result<FactListDifference> read_new_entries(Store&, Id context, const KeyInventory&, const JobStoreState& places,
-                                            bool again, JobHistory&);
+                                            bool check_unlisted, JobHistory&);
 
 // Returns the key prefix of data about a job or a message: "<job key>" (its claim), "<message key>".
-std::string own_prefix(std::string_view of);
+std::string get_key_prefix(std::string_view suffix);
 
 // Finds problems between jobs: jobs that wait for others, that share the slots of a concurrency key, or that belong to
 // one message. Each group is counted over all jobs, and a mismatch is counted again.
@@ -64,35 +64,35 @@ class JobGroups {
   JobGroups(Store& store, Id context, KeyInventory& inventory)
       : store_(store), context_(context), inventory_(inventory) {}
 
-  void note(const JobStoreState&);
-  std::vector<std::string> wait_for_ended() const;  // jobs that seem to wait for an ended job
+  void add_job(const JobStoreState&);
+  std::vector<std::string> find_waiting_for_ended() const;  // jobs that seem to wait for an ended job
   // `pause` waits between two reads.
-  Result<std::vector<Finding>> judge(const std::function<void()>& pause);
+  Result<std::vector<Finding>> check(const std::function<void()>& pause);
 
  private:
   // Returns the jobs that a parked job waits for; empty if the job is not parked.
-  const std::vector<std::string>& waits_of(const std::string& job) const;
+  const std::vector<std::string>& get_awaited_jobs(const std::string& job) const;
   // Jobs that have not ended, by their relation to the slots of their concurrency key.
   struct Slots {
-    std::uint32_t taken = 0;
-    std::uint32_t comers = 0;  // on their way to a slot: queued, or pushed by another client
-    std::uint32_t limit = 0;   // smallest limit of a held job
+    std::uint32_t occupied = 0;
+    std::uint32_t candidates = 0;  // on their way to a slot: queued, or pushed by another client
+    std::uint32_t limit = 0;       // smallest limit of a held job
     std::map<std::string, std::vector<std::uint64_t>> held;  // with the revisions of their facts
     std::vector<std::string> members;
-    bool wrong() const { return !held.empty() && comers == 0 && taken < limit; }
+    bool has_unused_slots() const { return !held.empty() && candidates == 0 && occupied < limit; }
   };
   using SlotsByKey = std::map<std::string, Slots>;
 
-  static void note_slots(const JobStoreState&, SlotsByKey&);
-  Result<SlotsByKey> count_slots(const SlotsByKey& of);
-  Result<std::vector<std::string>> new_jobs();
+  static void add_slots(const JobStoreState&, SlotsByKey&);
+  Result<SlotsByKey> count_slots(const SlotsByKey& slots);
+  Result<std::vector<std::string>> read_new_jobs();
   Result<std::vector<Finding>> check_slots(const std::function<void()>& pause);
   Result<std::vector<Finding>> check_messages(const std::function<void()>& pause);
   // Returns "" if the mark of the message agrees with its jobs.
-  Result<std::string> message_trouble(const std::string& message, const std::vector<std::string>& jobs);
+  Result<std::string> check_message_mark(const std::string& message, const std::vector<std::string>& jobs);
   std::vector<std::vector<std::string>> find_cycles() const;
   Result<std::vector<Finding>> check_cycles();
-  Result<std::vector<JobStoreState>> index_entries_of(const std::vector<std::string>& jobs);
+  Result<std::vector<JobStoreState>> read_job_states(const std::vector<std::string>& jobs);
 
   Store& store_;
   const Id context_;
@@ -104,7 +104,7 @@ class JobGroups {
 
 // A message that is not at the place stored in its mark; read in one step.
 struct MessageProblem {
-  MessageStoreState places;
+  MessageStoreState store_state;
   std::vector<MessageFinding> findings;
 };
 Result<std::vector<MessageProblem>> read_message_states(Store&, Id context);

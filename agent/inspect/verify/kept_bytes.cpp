@@ -17,95 +17,96 @@ namespace mycojobs {
 namespace {
 
 constexpr const char* kStoredBytesKey = "mj:kept";
-constexpr const char* kCreated = "mj:kept-created";
-constexpr const char* kAll = "all";
-constexpr std::array<std::string_view, 3> kCharges{"kept", "kept_end", "log_bytes"};
-constexpr std::size_t kStoredBatch = 200;
+constexpr const char* kCreatedBytesKey = "mj:kept-created";
+constexpr const char* kTotalField = "all";
+constexpr std::array<std::string_view, 3> kChargeFields{"kept", "kept_end", "log_bytes"};
+constexpr std::size_t kMaxStoredBatch = 200;
 constexpr std::uint64_t kLogStep = 2048;  // same as in scripts/lib/kept.lua
-constexpr int kRepairTries = 100;
+constexpr int kMaxRepairAttempts = 100;
 
-using Bytes = std::map<std::string, std::uint64_t>;  // by caller, and kAll
+using ByteCounts = std::map<std::string, std::uint64_t>;  // by caller; kTotalField: the sum
 
 // Returns no fields if the key is missing or belongs to another client.
-Result<Fields> load_or_none(Store& store, Id context, const char* key) {
+Result<Fields> load_or_empty(Store& store, Id context, const char* key) {
   auto fields = store.load(context, key);
   if (fields) return std::move(*fields);
   if (fields.error().code == Code::not_found || fields.error().code == Code::invalid) return Fields{};
   return tl::unexpected<Error>(std::move(fields).error());
 }
 
-// key: of a job or a message, such as "job:12:2001".
-void add(Bytes& bytes, std::string_view key, std::uint64_t more) {
+// Adds an amount to the total and to the caller in the key of a job or a message, such as "job:12:2001".
+void add_bytes(ByteCounts& bytes, std::string_view key, std::uint64_t amount) {
   key.remove_prefix(std::min(key.find(':') + 1, key.size()));
   std::uint64_t caller = 0;
-  if (more == 0 || !parse_u64(key.substr(0, key.find(':')), caller)) return;
-  bytes[std::to_string(caller)] += more;
-  bytes[kAll] += more;
+  if (amount == 0 || !parse_u64(key.substr(0, key.find(':')), caller)) return;
+  bytes[std::to_string(caller)] += amount;
+  bytes[kTotalField] += amount;
 }
 
-// Definitions and schedules record the charged bytes and the charged caller.
+// Adds the charges of definitions or schedules. fields: the names of the fields with the charged bytes and the charged
+// caller.
 Result<void> add_charged(Store& store, Id context, std::string_view prefix,
-                         const std::array<std::string_view, 2>& fields, Bytes& bytes) {
+                         const std::array<std::string_view, 2>& fields, ByteCounts& bytes) {
   MJ_TRY(keys, store.keys(context, prefix, std::numeric_limits<std::size_t>::max()));
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   for (std::size_t from = 0; from < keys.size();) {
-    MJ_TRY(some,
-           store.load_some(context, std::span(keys).subspan(from, std::min(kStoredBatch, keys.size() - from)), fields));
-    for (const Fields& each : some)
-      add(bytes, "of:" + std::string(field_of(each, fields[1])), number_of(each, fields[0]));
-    from += std::max<std::size_t>(1, some.size());
+    MJ_TRY(batch, store.load_batch(
+                      context, std::span(keys).subspan(from, std::min(kMaxStoredBatch, keys.size() - from)), fields));
+    for (const Fields& entry : batch)
+      add_bytes(bytes, "of:" + std::string(field_of(entry, fields[1])), number_of(entry, fields[0]));
+    from += std::max<std::size_t>(1, batch.size());
   }
   return {};
 }
 
-Result<Bytes> bytes_of_claims(Store& store, Id context) {
+Result<ByteCounts> read_charged_bytes(Store& store, Id context) {
   constexpr std::string_view kClaims = "mj:claim:";
-  Bytes bytes;
+  ByteCounts bytes;
   MJ_TRY(keys, store.keys(context, "mj:claim:job:", std::numeric_limits<std::size_t>::max()));
   std::sort(keys.begin(), keys.end());
   keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
   for (std::size_t from = 0; from < keys.size();) {
-    const auto some = std::span(keys).subspan(from, std::min(kStoredBatch, keys.size() - from));
-    MJ_TRY(claims, store.load_some(context, some, kCharges));
+    const auto batch = std::span(keys).subspan(from, std::min(kMaxStoredBatch, keys.size() - from));
+    MJ_TRY(claims, store.load_batch(context, batch, kChargeFields));
     for (std::size_t i = 0; i < claims.size(); ++i) {
       const std::uint64_t log_bytes = number_of(claims[i], "log_bytes");
-      add(bytes, some[i].substr(kClaims.size()),
-          number_of(claims[i], "kept") + number_of(claims[i], "kept_end") + log_bytes - log_bytes % kLogStep);
+      add_bytes(bytes, batch[i].substr(kClaims.size()),
+                number_of(claims[i], "kept") + number_of(claims[i], "kept_end") + log_bytes - log_bytes % kLogStep);
     }
     from += std::max<std::size_t>(1, claims.size());
   }
   MJ_CHECK(add_charged(store, context, "mj:definition:", {"kept", "caller"}, bytes));
   MJ_CHECK(add_charged(store, context, "mj:schedule:", {"kept", "kept_of"}, bytes));
-  MJ_TRY(created, load_or_none(store, context, kCreated));
-  for (const auto& [key, value] : created) add(bytes, key, number_of(created, key));
+  MJ_TRY(created, load_or_empty(store, context, kCreatedBytesKey));
+  for (const auto& [key, value] : created) add_bytes(bytes, key, number_of(created, key));
   return bytes;
 }
 
 // Returns the counters minus the claims by field, modulo 2^64, without fields that agree. Returns an empty map while
 // jobs change the counters.
-Result<Bytes> differences(Store& store, Id context) {
-  MJ_TRY(before, load_or_none(store, context, kStoredBytesKey));
-  MJ_TRY(should, bytes_of_claims(store, context));
-  MJ_TRY(counters, load_or_none(store, context, kStoredBytesKey));
-  Bytes found;
-  if (field_of(before, "changes") != field_of(counters, "changes")) return found;
+Result<ByteCounts> find_byte_differences(Store& store, Id context) {
+  MJ_TRY(old_counters, load_or_empty(store, context, kStoredBytesKey));
+  MJ_TRY(charged, read_charged_bytes(store, context));
+  MJ_TRY(counters, load_or_empty(store, context, kStoredBytesKey));
+  ByteCounts differences;
+  if (field_of(old_counters, "changes") != field_of(counters, "changes")) return differences;
   for (const auto& [name, value] : counters) {
     std::uint64_t caller = 0;
-    if (name == kAll || parse_u64(name, caller)) found[name] = number_of(counters, name);
+    if (name == kTotalField || parse_u64(name, caller)) differences[name] = number_of(counters, name);
   }
-  for (const auto& [name, bytes] : should) found[name] -= bytes;
-  std::erase_if(found, [](const auto& each) { return each.second == 0; });
-  return found;
+  for (const auto& [name, bytes] : charged) differences[name] -= bytes;
+  std::erase_if(differences, [](const auto& entry) { return entry.second == 0; });
+  return differences;
 }
 
-StoredBytesProblem trouble_of(const std::string& field, std::uint64_t difference) {
+StoredBytesProblem make_bytes_problem(const std::string& field, std::uint64_t difference) {
   const bool is_over = difference <= std::numeric_limits<std::uint64_t>::max() / 2;
   const std::uint64_t bytes = is_over ? difference : ~difference + 1;
-  const std::string of = field == kAll ? "all callers" : "caller " + field;
-  return {finding("kept-bytes", std::string(kStoredBytesKey) + ' ' + field,
-                  std::string(kStoredBytesKey) + " counts " + std::to_string(bytes) + " bytes too " +
-                      (is_over ? "many" : "few") + " for the jobs of " + of),
+  const std::string owner = field == kTotalField ? "all callers" : "caller " + field;
+  return {make_finding("kept-bytes", std::string(kStoredBytesKey) + ' ' + field,
+                       std::string(kStoredBytesKey) + " counts " + std::to_string(bytes) + " bytes too " +
+                           (is_over ? "many" : "few") + " for the jobs of " + owner),
           field, is_over, bytes};
 }
 
@@ -113,31 +114,32 @@ StoredBytesProblem trouble_of(const std::string& field, std::uint64_t difference
 
 Result<std::vector<StoredBytesProblem>> find_stored_bytes_problems(Store& store, Id context,
                                                                    const std::function<void()>& pause) {
-  std::vector<StoredBytesProblem> troubles;
-  MJ_TRY(first, differences(store, context));
-  if (first.empty()) return troubles;
+  std::vector<StoredBytesProblem> problems;
+  MJ_TRY(first_differences, find_byte_differences(store, context));
+  if (first_differences.empty()) return problems;
   pause();
-  MJ_TRY(second, differences(store, context));
-  for (const auto& [field, difference] : second) {
-    const auto before = first.find(field);
-    if (before != first.end() && before->second == difference) troubles.push_back(trouble_of(field, difference));
+  MJ_TRY(second_differences, find_byte_differences(store, context));
+  for (const auto& [field, difference] : second_differences) {
+    const auto earlier = first_differences.find(field);
+    if (earlier != first_differences.end() && earlier->second == difference)
+      problems.push_back(make_bytes_problem(field, difference));
   }
-  return troubles;
+  return problems;
 }
 
-Result<void> repair_stored_bytes(Store& store, Id context, const StoredBytesProblem& trouble) {
-  for (int tries = 0; tries < kRepairTries; ++tries) {
-    MJ_TRY(counters, load_or_none(store, context, kStoredBytesKey));
-    const std::string before(field_of(counters, trouble.field));
-    std::uint64_t now = number_of(counters, trouble.field);
-    now = trouble.is_over ? now - std::min(now, trouble.difference) : now + trouble.difference;
-    if (counters.empty()) return store.save(context, kStoredBytesKey, {{trouble.field, std::to_string(now)}});
-    const std::string text = now == 0 ? "" : std::to_string(now);
-    auto changed =
-        change_record_if(store, context, kStoredBytesKey, {{trouble.field, text}}, {{trouble.field, before}});
-    if (changed) return {};
-    const bool again = changed.error().code == Code::conflict || changed.error().code == Code::not_found;
-    if (!again) return tl::unexpected<Error>(std::move(changed).error());
+Result<void> repair_stored_bytes(Store& store, Id context, const StoredBytesProblem& problem) {
+  for (int attempt = 0; attempt < kMaxRepairAttempts; ++attempt) {
+    MJ_TRY(counters, load_or_empty(store, context, kStoredBytesKey));
+    const std::string old_value(field_of(counters, problem.field));
+    std::uint64_t new_value = number_of(counters, problem.field);
+    new_value = problem.is_over ? new_value - std::min(new_value, problem.difference) : new_value + problem.difference;
+    if (counters.empty()) return store.save(context, kStoredBytesKey, {{problem.field, std::to_string(new_value)}});
+    const std::string text = new_value == 0 ? "" : std::to_string(new_value);
+    auto result =
+        change_record_if(store, context, kStoredBytesKey, {{problem.field, text}}, {{problem.field, old_value}});
+    if (result) return {};
+    const bool is_retryable = result.error().code == Code::conflict || result.error().code == Code::not_found;
+    if (!is_retryable) return tl::unexpected<Error>(std::move(result).error());
   }
   return {};  // The counter changes faster than it is read; the next rebuild finds the same difference.
 }

@@ -7,46 +7,47 @@
 namespace mycojobs {
 namespace {
 
-std::size_t size_of(const MyceliumMessage& message) { return sizeof message + message.payload.size(); }
+std::size_t accounted_size(const MyceliumMessage& message) { return sizeof message + message.payload.size(); }
 
 }  // namespace
 
-bool MyceliumFairQueue::put(MyceliumMessage message) {
-  const std::size_t size = size_of(message);
+bool MyceliumFairQueue::enqueue(MyceliumMessage message) {
+  const std::size_t size = accounted_size(message);
   Peer& peer = peers_[message.from.key];
-  if (peer.waiting.size() >= limits_.of_peer || (!peer.waiting.empty() && peer.bytes + size > limits_.bytes_of_peer))
+  if (peer.messages.size() >= limits_.max_peer_messages ||
+      (!peer.messages.empty() && peer.bytes + size > limits_.max_peer_bytes))
     return false;
-  peer.waiting.push_back(std::move(message));
+  peer.messages.push_back(std::move(message));
   peer.bytes += size;
   bytes_ += size;
-  if (bytes_ <= limits_.bytes) return true;
+  if (bytes_ <= limits_.max_bytes) return true;
   drop_latest();
   return false;
 }
 
 void MyceliumFairQueue::drop_latest() {
-  take(std::max_element(peers_.begin(), peers_.end(),
-                        [](const auto& one, const auto& other) { return one.second.bytes < other.second.bytes; }),
-       true);
+  remove(std::max_element(peers_.begin(), peers_.end(),
+                          [](const auto& left, const auto& right) { return left.second.bytes < right.second.bytes; }),
+         true);
 }
 
-std::optional<MyceliumMessage> MyceliumFairQueue::next() {
+std::optional<MyceliumMessage> MyceliumFairQueue::pop() {
   if (peers_.empty()) return std::nullopt;
-  auto peer = peers_.upper_bound(last_);
+  auto peer = peers_.upper_bound(last_served_peer_);
   if (peer == peers_.end()) peer = peers_.begin();
-  last_ = peer->first;
-  return take(peer, false);
+  last_served_peer_ = peer->first;
+  return remove(peer, false);
 }
 
-MyceliumMessage MyceliumFairQueue::take(Peers::iterator peer, bool latest) {
-  std::deque<MyceliumMessage>& waiting = peer->second.waiting;
-  const auto at = latest ? std::prev(waiting.end()) : waiting.begin();
-  MyceliumMessage message = std::move(*at);
-  waiting.erase(at);
-  const std::size_t size = size_of(message);
+MyceliumMessage MyceliumFairQueue::remove(Peers::iterator peer, bool latest) {
+  std::deque<MyceliumMessage>& messages = peer->second.messages;
+  const auto position = latest ? std::prev(messages.end()) : messages.begin();
+  MyceliumMessage message = std::move(*position);
+  messages.erase(position);
+  const std::size_t size = accounted_size(message);
   peer->second.bytes -= size;
   bytes_ -= size;
-  if (waiting.empty()) peers_.erase(peer);
+  if (messages.empty()) peers_.erase(peer);
   return message;
 }
 

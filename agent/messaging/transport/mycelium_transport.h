@@ -10,7 +10,7 @@
 // client waits with reply_timeout. The transport does not use replies: a late reply would stay in the inbox of the
 // node, and a reply of another peer would end the wait (messaging/transport/mycelium_node.h).
 //
-// A node is trusted only to carry messages; their content is signed.
+// A node is trusted only to deliver messages; their content is signed.
 #pragma once
 
 #include <atomic>
@@ -37,12 +37,12 @@ class MyceliumTransport final : public Transport {
   std::string_view name() const override { return "mycelium"; }
   bool is_address(const std::string& address) const override { return parse_mycelium(address).has_value(); }
   // While the node holds a request to this address, because the peer is unreachable (for up to 300 s) or still receives
-  // chunks of the request, no other request is given to the node: the call waits and then fails with `unavailable`. A
+  // chunks of the request, no other request is passed to the node: the call waits and then fails with `unavailable`. A
   // request that is stuck although the peer is reachable does not block others, unless kMaxStuck requests are stuck.
   // The instance keeps this state, so it must live as long as requests are sent.
   Result<std::string> exchange(const std::string& address, const std::string& request,
                                std::uint32_t timeout_ms) override;
-  bool is_peer_reachable() const override { return is_peer_there_; }
+  bool is_peer_reachable() const override { return is_peer_reachable_; }
   // Number of messages on the topic that were not accepted as answers: from another node, late, or invalid.
   // Thread-safe.
   std::uint64_t ignored() const { return ignored_; }
@@ -61,15 +61,15 @@ class MyceliumTransport final : public Transport {
   Result<bool> has_send_capacity(const Call&, std::vector<UndeliveredRequest>&);
   Result<void> wait_for_send_capacity(const Call&);
   Result<std::string> send(const Call&);
-  Result<std::string> await(const Call&, std::string sent);
+  Result<std::string> await_answer(const Call&, std::string request_id);
   // Returns no value if the message is not the answer to this call.
-  std::optional<std::string> answer_to(const Call&, const MyceliumMessage&);
+  std::optional<std::string> parse_answer(const Call&, const MyceliumMessage&);
 
   MyceliumNode node_;
   std::string topic_;
-  std::uint64_t number_ = 0;
+  std::uint64_t call_count_ = 0;
   std::map<std::string, std::vector<UndeliveredRequest>> undelivered_;  // by peer
-  bool is_peer_there_ = false;
+  bool is_peer_reachable_ = false;
   std::atomic<std::uint64_t> ignored_ = 0;
 };
 
@@ -95,17 +95,18 @@ class MyceliumListener {
 
  private:
   void run();
-  Result<bool> turn();             // false: there was nothing to do
-  Result<bool> enqueue_request();  // same
+  // Both functions return whether there was any work.
+  Result<bool> run_once();
+  Result<bool> receive_requests();
   Result<void> answer(const MyceliumMessage&);
-  void note(const Error*);  // null: the node answers
+  void log_state(const Error*);  // null: the node answers
   void pause(std::uint32_t ms);
 
   const std::string url_;
-  const NodeRequestHandler answerer_;
+  const NodeRequestHandler handler_;
   std::atomic<bool> stop_ = false, connected_ = false;
   std::atomic<std::uint64_t> answered_ = 0, ignored_ = 0, dropped_ = 0;
-  MyceliumFairQueue turns_{{}};
+  MyceliumFairQueue queue_{{}};
   bool is_unavailable_ = false;  // the node is unreachable, and the log says so
   std::string own_key_;          // key of the node; empty: not read since the node was unreachable
   MyceliumNode node_;

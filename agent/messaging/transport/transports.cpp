@@ -4,7 +4,7 @@
 
 namespace mycojobs {
 
-Result<Transport*> Transports::of(const std::string& address) {
+Result<Transport*> Transports::select(const std::string& address) {
   if (local_.is_address(address)) return &local_;
   if (http_.is_address(address)) return &http_;
   if (mycelium_ && mycelium_->is_address(address)) return &*mycelium_;

@@ -14,15 +14,15 @@ namespace mycojobs {
 
 class Transports {
  public:
-  // local: answers for the contexts of this process. http: networks that may be called. mycelium_url: URL of the node's
-  // API (mycelium.url); empty: no Mycelium node is used.
-  Transports(RequestHandler local, Networks http, const std::string& mycelium_url)
-      : local_(std::move(local)), http_(std::move(http)) {
+  // local_handler: answers for the contexts of this process. http_networks: networks that may be called. mycelium_url:
+  // URL of the API of the node (mycelium.url); empty: no Mycelium node is used.
+  Transports(RequestHandler local_handler, Networks http_networks, const std::string& mycelium_url)
+      : local_(std::move(local_handler)), http_(std::move(http_networks)) {
     if (!mycelium_url.empty()) mycelium_.emplace(mycelium_url);
   }
-  // Returns the transport of an address; never null, owned by this object. Errors: `invalid` (unknown kind of address;
+  // Returns the transport for an address; never null, owned by this object. Errors: `invalid` (unknown kind of address;
   // lists the known kinds), `unsupported` (a Mycelium address without a node).
-  Result<Transport*> of(const std::string& address);
+  Result<Transport*> select(const std::string& address);
 
  private:
   LocalTransport local_;

@@ -23,13 +23,13 @@ Result<std::optional<DefaultUser>> probe_default_user(const std::string& url) {
   RedisConnection::Options options;
   MJ_TRY(endpoint, parse_redis_url(url));
   options.endpoint = std::move(endpoint);
-  const bool named = options.endpoint.user.starts_with(kRedisUserPrefix);
+  const bool has_role_user = options.endpoint.user.starts_with(kRedisUserPrefix);
   options.endpoint.user.clear();
   options.endpoint.password.clear();
   RedisConnection anonymous(std::move(options));
   const auto read = anonymous.command({"EXISTS", "mj:format"});
   if (!read && read.error().code != Code::denied) return tl::unexpected(read.error());
-  if (!named && (!read || !server_has_own_users(anonymous))) return std::nullopt;
+  if (!has_role_user && (!read || !server_has_own_users(anonymous))) return std::nullopt;
   return read ? DefaultUser::open : DefaultUser::closed;
 }
 

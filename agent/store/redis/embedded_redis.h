@@ -26,7 +26,7 @@ class EmbeddedRedis {
     std::vector<std::pair<std::string, std::string>> settings = {};  // as in redis.conf; override the defaults
     // Restarts the server on the same data if it ends unexpectedly, for example when the kernel kills it for lack of
     // memory.
-    bool again = false;
+    bool restart_on_exit = false;
   };
   // Starts a server in the folder <state_dir>/redis (mode 0700, created if it is missing), which contains redis.sock,
   // redis.log, lock and appendonlydir/. Returns when the server answers. Errors: conflict (another process uses the
@@ -50,18 +50,18 @@ class EmbeddedRedis {
 
  private:
   EmbeddedRedis(std::string folder, Fd lock, Options options);
-  Result<void> begin(Deadline);  // starts the server process
-  Result<void> await_answer(Deadline) const;
-  void watch();  // body of the thread: restarts the server until stop()
+  Result<void> spawn_server(Deadline);  // starts the server process
+  Result<void> await_ready(Deadline) const;
+  void watch();  // body of watch_thread_: restarts the server until stop()
 
   std::string folder_;
   Fd lock_;
   Options options_;
-  Child child_;  // owned by the watching thread while it runs
+  Child child_;  // used by watch_thread_ while that thread runs
   std::atomic<pid_t> pid_{-1};
   std::atomic<bool> stopped_{false};
-  Mailbox<int> bell_;
-  std::thread watching_;
+  Mailbox<int> wakeups_;
+  std::thread watch_thread_;
 };
 
 }  // namespace mycojobs

@@ -104,7 +104,7 @@ constexpr std::array<std::string_view, 9> kRecords{"job:*",   "flow:*",  "messag
 // keys, received messages, the order of the inbox, and denied requests. Agents have no access to mj:refusals because a
 // client that may write there can also delete entries; a claim that was denied to an agent with such a user is noted in
 // the record of its runner.
-constexpr std::array<std::string_view, 34> kNotOfAgents{
+constexpr std::array<std::string_view, 34> kHiddenFromAgents{
     "mj:run:",        "mj:checkpoint:",      "mj:catalog",         "mj:catalog:",
     "mj:definition:", "mj:definition-uses:", "mj:schedules",       "mj:schedule:",
     "mj:coordinator", "mj:flow-keys:",       "mj:flow-waits:",     "mj:flows:active",
@@ -114,38 +114,38 @@ constexpr std::array<std::string_view, 34> kNotOfAgents{
     "mj:world:",      "mj:world-blobs:",     "mj:world-head:",     "mj:world-manifests:",
     "mj:world-full:", "mj:world-keys:",      "mj:world-key-ages:", "mj:came",
     "mj:inbox-turns", "mj:world-applies"};
-constexpr std::array<std::string_view, 3> kReadByAgents{"mj:looking", "mj:paused", "mj:worlds"};
+constexpr std::array<std::string_view, 3> kReadOnlyForAgents{"mj:looking", "mj:paused", "mj:worlds"};
 
 // Returns the fixed prefix of a pattern: "mj:claim:<job key>" -> "mj:claim:".
-std::string_view beginning(const InternalKey& key) { return key.pattern.substr(0, key.pattern.find('<')); }
+std::string_view fixed_prefix(const InternalKey& key) { return key.pattern.substr(0, key.pattern.find('<')); }
 
-bool has(std::span<const std::string_view> list, std::string_view name) {
+bool contains(std::span<const std::string_view> list, std::string_view name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-void add_keys_of_agents(std::vector<std::string>& rules) {
+void add_agent_keys(std::vector<std::string>& rules) {
   for (const std::string_view key : {"job:*", "flow:*", "message:*", "runner:*", "queue:*", "msg_in"})
     rules.push_back("~" + std::string(key));
   rules.insert(rules.end(), {"%R~context:*", "%R~actor:*"});
-  for (const InternalKey& key : own_keys()) {
-    const std::string_view begins = beginning(key);
-    if (has(kNotOfAgents, begins)) continue;
-    rules.push_back((has(kReadByAgents, begins) ? "%R~" : "~") + std::string(begins) +
-                    (begins.size() == key.pattern.size() ? "" : "*"));
+  for (const InternalKey& key : internal_keys()) {
+    const std::string_view prefix = fixed_prefix(key);
+    if (contains(kHiddenFromAgents, prefix)) continue;
+    rules.push_back((contains(kReadOnlyForAgents, prefix) ? "%R~" : "~") + std::string(prefix) +
+                    (prefix.size() == key.pattern.size() ? "" : "*"));
   }
 }
 
-void add_keys(std::vector<std::string>& rules, const std::string& with) {
-  for (const std::string_view key : kRecords) rules.push_back(with + std::string(key));
-  rules.insert(rules.end(), {with + "msg_out_coordinator", with + "mj:*"});
+void add_key_rules(std::vector<std::string>& rules, const std::string& permission) {
+  for (const std::string_view key : kRecords) rules.push_back(permission + std::string(key));
+  rules.insert(rules.end(), {permission + "msg_out_coordinator", permission + "mj:*"});
 }
 
 // Each rule in parentheses is a selector of Redis: it permits its commands on its own keys only, in addition to the
 // user's other rules.
-void add_rules_of_submitters(std::vector<std::string>& rules, Id caller) {
-  const std::string whose = caller == 0 ? "*" : std::to_string(caller) + ":*";
+void add_submitter_rules(std::vector<std::string>& rules, Id caller) {
+  const std::string owner_pattern = caller == 0 ? "*" : std::to_string(caller) + ":*";
   rules.insert(rules.end(), {"+ping", "+publish", "&runner*"});
-  rules.push_back("(+hset +hget +hmget +hgetall ~job:" + whose + " ~message:" + whose + ")");
+  rules.push_back("(+hset +hget +hmget +hgetall ~job:" + owner_pattern + " ~message:" + owner_pattern + ")");
   rules.insert(rules.end(), {"(+lpush ~queue:* ~msg_out)", "(+rpop ~msg_in)"});
 }
 
@@ -157,40 +157,40 @@ Result<std::vector<std::uint32_t>> databases_of_role(std::span<const Id> context
                                                      const std::map<Id, std::string>& urls) {
   std::vector<std::uint32_t> databases;
   for (const Id context : contexts) {
-    const auto own = urls.find(context);
-    if (own == urls.end()) {
+    const auto url = urls.find(context);
+    if (url == urls.end()) {
       databases.push_back(context);
       continue;
     }
-    MJ_TRY(endpoint, parse_redis_url(own->second));
+    MJ_TRY(endpoint, parse_redis_url(url->second));
     databases.push_back(endpoint.database.value_or(context));
   }
   return databases;
 }
 
-std::vector<std::string> redis_rules(std::string_view role, std::span<const std::uint32_t> databases, Id caller) {
+std::vector<std::string> acl_rules(std::string_view role, std::span<const std::uint32_t> databases, Id caller) {
   std::vector<std::string> rules{"-@all"};
   // The script that deletes actors selects other databases and then returns to database 0.
   if (role == "operator" || role == "coordinator") rules.emplace_back("+select|0");
   for (const std::uint32_t database : databases) rules.push_back("+select|" + std::to_string(database));
   if (role == "submitter") {
-    add_rules_of_submitters(rules, caller);
+    add_submitter_rules(rules, caller);
     return rules;
   }
   for (const CommandRow& row : kCommands) {
     if (row.roles.find(role[0]) != std::string_view::npos) rules.push_back("+" + std::string(row.command));
   }
   if (role == "agent") {
-    add_keys_of_agents(rules);
+    add_agent_keys(rules);
     rules.insert(rules.end(),
                  {"&mj:wake", "&mj:notices", "&mj:flows:due", "&mj:replicas", "&mj:mail", "&mj:worlds", "&runner*"});
   } else if (role == "reader") {
-    add_keys(rules, "%R~");
+    add_key_rules(rules, "%R~");
     rules.emplace_back("&mj:flows:moved");
     rules.emplace_back("&mj:wake");
     rules.emplace_back("&mj:worlds");
   } else {
-    add_keys(rules, "~");
+    add_key_rules(rules, "~");
     rules.insert(rules.end(), {"&mj:*", "&runner*"});
   }
   return rules;

@@ -27,7 +27,7 @@ inline constexpr std::string_view kRedisUserPrefix = "mycojobs-";  // prefix of 
 
 // A role and its description for users.
 struct RedisRole {
-  std::string_view name, what;
+  std::string_view name, description;
 };
 std::span<const RedisRole> redis_roles();
 
@@ -38,6 +38,6 @@ Result<std::vector<std::uint32_t>> databases_of_role(std::span<const Id> context
 
 // Returns the arguments of `ACL SETUSER` after the user name and the password. caller: the only actor whose records a
 // submitter may write; 0: records of any actor. REQUIRES: role is a name in redis_roles().
-std::vector<std::string> redis_rules(std::string_view role, std::span<const std::uint32_t> databases, Id caller);
+std::vector<std::string> acl_rules(std::string_view role, std::span<const std::uint32_t> databases, Id caller);
 
 }  // namespace mycojobs

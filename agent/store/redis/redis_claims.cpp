@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/random.h"
+#include "model/codec.h"
 #include "store/job_fields.h"
 #include "store/redis/redis_store.h"
 #include "store/redis/store_metrics.h"
@@ -20,7 +21,8 @@ constexpr std::size_t kIdDigits = 16, kTokenDigits = 64;  // also in store/scrip
 // Limits of one script call, since a running script blocks all other clients of the server.
 constexpr std::size_t kMaxReports = 256;
 constexpr std::size_t kMaxReportBytes = 8U << 20;
-constexpr std::size_t kMinLongEnd = 2048;  // kMinEndBytes of store/scripts/lib/kept.lua: a shorter end is always stored
+constexpr std::size_t kMinLongEndBytes =
+    2048;  // kMinEndBytes of store/scripts/lib/kept.lua: a shorter end is always stored
 constexpr std::size_t kMaxBriefText = 256;
 
 void add_report(Arguments& out, const LogAppend& append) {
@@ -30,10 +32,10 @@ void add_report(Arguments& out, const LogAppend& append) {
 }
 void add_report(Arguments& out, const Release& release) {
   out.add("release").add(release.claim.job_key).add(release.claim.claim_id).add(release.claim.token);
-  out.add("2").add(release.reason).add(release.ran ? "1" : "0");
+  out.add("2").add(release.reason).add(release.was_started ? "1" : "0");
 }
 
-std::size_t bytes_of(const Fields& fields) {
+std::size_t count_bytes(const Fields& fields) {
   std::size_t bytes = 0;
   for (const auto& [name, value] : fields) bytes += name.size() + value.size();
   return bytes;
@@ -41,7 +43,7 @@ std::size_t bytes_of(const Fields& fields) {
 
 // Returns the end that is stored if the caller's quota is exceeded: without result and other long texts. A finished job
 // becomes an error, because its result is lost.
-JobEnd without_long_texts(const JobEnd& end) {
+JobEnd strip_long_texts(const JobEnd& end) {
   JobEnd out;
   out.status = JobStatus::error;
   out.detail = end.detail;
@@ -58,7 +60,7 @@ JobEnd without_long_texts(const JobEnd& end) {
   return out;
 }
 
-std::size_t size_of(const Report& report) {
+std::size_t estimate_size(const Report& report) {
   const auto* append = std::get_if<LogAppend>(&report);
   std::size_t bytes = 1024;
   if (append != nullptr) {
@@ -67,14 +69,29 @@ std::size_t size_of(const Report& report) {
   return bytes;
 }
 
-Result<void> answer_of(const Reply& reply, const std::string& job_key) {
-  const std::string_view word = reply.at(0).text();
+Result<void> parse_report_reply(const Reply& reply, const std::string& job_key) {
+  const std::string_view code = reply.at(0).text();
   const std::string text(reply.at(1).text());
-  if (word == "ok") return {};
-  if (word == "stale") return fail(Code::stale_claim, job_key + ": this claim is not live any more");
-  if (word == "conflict") return fail(Code::conflict, text);
-  if (word == "invalid") return fail(Code::invalid, text);
-  return fail(Code::internal, "redis: report answered " + std::string(word.substr(0, 40)));
+  if (code == "ok") return {};
+  if (code == "stale") return fail(Code::stale_claim, job_key + ": this claim is not live any more");
+  if (code == "conflict") return fail(Code::conflict, text);
+  if (code == "invalid") return fail(Code::invalid, text);
+  return fail(Code::internal, "redis: report answered " + std::string(code.substr(0, 40)));
+}
+
+// Parses one claim from the reply of the script `claim`. random: begins with the id and the token of this claim.
+ClaimedJob parse_claimed_job(const Reply& entry, std::string_view random) {
+  ClaimedJob job;
+  job.ref.job_key = entry.at(1).text();
+  job.ref.claim_id = random.substr(0, kIdDigits);
+  job.ref.token = random.substr(kIdDigits, kTokenDigits);
+  job.queue = entry.at(0).text();
+  job.epoch = entry.at(3).number();
+  job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
+  job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
+  job.record = entry.at(6).fields();
+  job.ref.traceparent = field_of(job.record, "traceparent");  // also used for log lines
+  return job;
 }
 
 }  // namespace
@@ -94,77 +111,69 @@ Result<ClaimReply> RedisStore::claim(const ClaimRequest& request) {
   arguments.add(std::uint64_t{request.lease_ms}).add(random).add(std::uint64_t{request.queues.size()});
   for (const std::string& queue : request.queues) arguments.add(queue);
   add_quota(arguments);
-  const std::uint64_t began_us = unix_us();
+  const std::uint64_t started_us = unix_us();
   auto answer = run(request.context, scripts::claim, arguments);
   if (!answer) {
     if (answer.error().code == Code::denied) metrics().add(Metric::refusals, {request.context, "run"});
-    for (std::size_t at = 0; at < random.size(); at += kIdDigits + kTokenDigits)
-      unanswered_[request.context].push_back(random.substr(at, kIdDigits));
+    for (std::size_t position = 0; position < random.size(); position += kIdDigits + kTokenDigits)
+      lost_claim_ids_[request.context].push_back(random.substr(position, kIdDigits));
     return tl::unexpected<Error>(std::move(answer).error());
   }
   const Reply& reply = *answer;
-  const std::uint64_t answered_us = unix_us();
+  const std::uint64_t finished_us = unix_us();
   ClaimReply out;
-  out.set_aside = static_cast<std::uint32_t>(reply.at(0).number());
-  const Reply taken = reply.at(1);
-  out.jobs.reserve(taken.size());
-  for (std::size_t i = 0; i < taken.size(); ++i) {
-    const Reply entry = taken.at(i);
+  out.skipped_entries = static_cast<std::uint32_t>(reply.at(0).number());
+  const Reply claims = reply.at(1);
+  out.jobs.reserve(claims.size());
+  for (std::size_t i = 0; i < claims.size(); ++i) {
+    const Reply entry = claims.at(i);
     const std::size_t index = entry.at(2).number() - 1;
     if (index >= request.max_jobs)
       return fail(Code::internal, "redis: the claim script returned a claim that was not requested");
-    ClaimedJob& job = out.jobs.emplace_back();
-    const std::size_t at = index * (kIdDigits + kTokenDigits);
+    ClaimedJob& job = out.jobs.emplace_back(
+        parse_claimed_job(entry, std::string_view(random).substr(index * (kIdDigits + kTokenDigits))));
     job.ref.context = request.context;
-    job.ref.job_key = entry.at(1).text();
-    job.ref.claim_id = random.substr(at, kIdDigits);
-    job.ref.token = random.substr(at + kIdDigits, kTokenDigits);
-    job.queue = entry.at(0).text();
-    job.epoch = entry.at(3).number();
-    job.attempt = static_cast<std::uint32_t>(entry.at(4).number());
-    job.deliveries = static_cast<std::uint32_t>(entry.at(5).number());
-    job.record = entry.at(6).fields();
-    job.ref.traceparent = field_of(job.record, "traceparent");  // also used for log lines
-    if (metrics().is_enabled() || traces().wanted()) {
-      const bool of_runner = metrics().is_enabled() && job.queue.starts_with("mj:");
-      job.ref.script_type = counted_type(job.queue, job.record, of_runner ? served_types(request.context) : kNoTypes);
+    if (metrics().is_enabled() || traces().is_enabled()) {
+      const bool is_internal_queue = metrics().is_enabled() && job.queue.starts_with("mj:");
+      job.ref.script_type =
+          job_type_label(job.queue, job.record, is_internal_queue ? served_types(request.context) : kNoTypeNames);
       job.ref.attempt = job.attempt;
-      job.ref.claimed_us = answered_us;
+      job.ref.claimed_us = finished_us;
     }
   }
   const Reply paused = reply.at(2);
   for (std::size_t i = 0; i < paused.size(); ++i) out.paused.emplace_back(paused.at(i).text());
-  out.more = reply.at(3).number() == 1;
+  out.has_more = reply.at(3).number() == 1;
   record_heads(request.context, reply.at(4));
   count_claims(metrics(), request.context, out);
-  trace_claims(traces(), out, {began_us, answered_us});
+  trace_claims(traces(), out, {started_us, finished_us});
   return out;
 }
 
 // heads: pairs of a queue and the latest revision that the call has written to its journal.
 void RedisStore::record_heads(Id context, const Reply& heads) {
-  if (!seen_) return;
+  if (!journal_heads_) return;
   for (std::size_t i = 0; i + 1 < heads.size(); i += 2)
-    seen_->observe_head(context, std::string(heads.at(i).text()), heads.at(i + 1).number());
+    journal_heads_->observe_head(context, std::string(heads.at(i).text()), heads.at(i + 1).number());
 }
 
 // Releases claims whose reply was lost. The server may have executed the call; without the release, the jobs would wait
 // until their leases expire. A call that was not executed yet will never be: its connection was killed
 // (RedisConnection::close_after_error()).
 Result<void> RedisStore::release_unanswered_claims(Id context) {
-  const auto found = unanswered_.find(context);
-  if (found == unanswered_.end()) return {};
+  const auto found = lost_claim_ids_.find(context);
+  if (found == lost_claim_ids_.end()) return {};
   std::uint64_t jobs = 0;
-  std::string after;
+  std::string cursor;
   do {
-    Arguments arguments{after};
+    Arguments arguments{cursor};
     arguments.add(std::uint64_t{found->second.size()});
     for (const std::string& id : found->second) arguments.add(id);
-    MJ_TRY(back, run(context, scripts::unclaim, arguments));
-    after = back.at(0).text();
-    jobs += back.at(1).number();
-  } while (!after.empty());
-  unanswered_.erase(found);
+    MJ_TRY(reply, run(context, scripts::unclaim, arguments));
+    cursor = reply.at(0).text();
+    jobs += reply.at(1).number();
+  } while (!cursor.empty());
+  lost_claim_ids_.erase(found);
   if (jobs > 0) {
     log(LogLevel::warn, "store", "context {}: {} of claims that were not answered back in their queues", context,
         count_with_noun(jobs, "job"));
@@ -188,39 +197,40 @@ Result<std::vector<Renewal>> RedisStore::renew(Id context, std::span<const Claim
 }
 
 // An end with long texts is sent in two versions: complete, and short for the case that the caller's quota is exceeded.
-void RedisStore::add_end(const EndReport& ended, ReportCall& call) const {
+void RedisStore::add_end_report(const EndReport& ended, ReportCall& call) const {
   const Fields& fields = call.ends.emplace_back(end_fields(ended.end));
-  const bool is_long = bytes_of(fields) >= kMinLongEnd;
-  const Fields& brief = is_long ? call.ends.emplace_back(end_fields(without_long_texts(ended.end))) : fields;
+  const bool is_long = count_bytes(fields) >= kMinLongEndBytes;
+  const Fields& short_fields = is_long ? call.ends.emplace_back(end_fields(strip_long_texts(ended.end))) : fields;
   Arguments& out = call.arguments;
   out.add(is_long ? "long_end" : "end").add(ended.claim.job_key).add(ended.claim.claim_id).add(ended.claim.token);
-  out.add(std::uint64_t{fields.size() * 2 + (is_long ? brief.size() * 2 + 4 : 2)});
+  out.add(std::uint64_t{fields.size() * 2 + (is_long ? short_fields.size() * 2 + 4 : 2)});
   if (ended.retry_after_ms) {
     out.add(*ended.retry_after_ms);
   } else {
     out.add("-1");
   }
-  out.add(call.digests.emplace_back(digest_of_end(fields)));
+  out.add(call.digests.emplace_back(compute_end_digest(fields)));
   if (is_long) {
-    out.add(call.digests.emplace_back(digest_of_end(brief))).add(std::uint64_t{brief.size() * 2});
-    for (const auto& [name, value] : brief) out.add(name).add(value);
+    out.add(call.digests.emplace_back(compute_end_digest(short_fields))).add(std::uint64_t{short_fields.size() * 2});
+    for (const auto& [name, value] : short_fields) out.add(name).add(value);
   }
   for (const auto& [name, value] : fields) out.add(name).add(value);
 }
 
 // Writes as many reports, from the first, as the limits of one call permit.
-void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) const {
-  call.began_us = unix_us();
-  for (std::size_t bytes = 0; call.reports < reports.size() && call.reports < kMaxReports && bytes < kMaxReportBytes;
-       ++call.reports) {
-    bytes += size_of(reports[call.reports]);
+void RedisStore::encode_reports(std::span<const Report> reports, ReportCall& call) const {
+  call.started_us = unix_us();
+  for (std::size_t bytes = 0;
+       call.report_count < reports.size() && call.report_count < kMaxReports && bytes < kMaxReportBytes;
+       ++call.report_count) {
+    bytes += estimate_size(reports[call.report_count]);
   }
   Arguments& out = call.arguments;
-  out.add(std::uint64_t{call.reports});
+  out.add(std::uint64_t{call.report_count});
   add_quota(out);
-  for (std::size_t i = 0; i < call.reports; ++i) {
+  for (std::size_t i = 0; i < call.report_count; ++i) {
     if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
-      add_end(*ended, call);
+      add_end_report(*ended, call);
     } else if (const auto* append = std::get_if<LogAppend>(&reports[i])) {
       add_report(out, *append);
     } else if (const auto* mark = std::get_if<DetailUpdate>(&reports[i])) {
@@ -232,75 +242,76 @@ void RedisStore::write_call(std::span<const Report> reports, ReportCall& call) c
   }
 }
 
-void RedisStore::read_answers(Id context, const Reply& reply, std::span<const Report> reports,
-                              std::vector<Result<void>>& out) {
+void RedisStore::decode_answers(Id context, const Reply& reply, std::span<const Report> reports,
+                                std::vector<Result<void>>& out) {
   for (std::size_t i = 0; i < reports.size(); ++i) {
     const auto& claim = std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, reports[i]);
-    out.push_back(answer_of(reply.at(i), claim.job_key));
+    out.push_back(parse_report_reply(reply.at(i), claim.job_key));
   }
   record_heads(context, reply.at(reports.size()));
 }
 
-Result<std::vector<Result<void>>> RedisStore::reported(Id context, std::span<const Report> reports,
-                                                       std::vector<Result<void>> answers, std::uint64_t began_us) {
+Result<std::vector<Result<void>>> RedisStore::complete_report(Id context, std::span<const Report> reports,
+                                                              std::vector<Result<void>> answers,
+                                                              std::uint64_t started_us) {
   MJ_CHECK(await_replicas(context));
   count_reports(metrics(), context, reports, answers);
-  trace_reports(traces(), reports, answers, {began_us, unix_us()});
+  trace_reports(traces(), reports, answers, {started_us, unix_us()});
   return answers;
 }
 
 Result<std::vector<Result<void>>> RedisStore::report(Id context, std::span<const Report> reports) {
   std::vector<Result<void>> out;
-  const std::uint64_t began_us = unix_us();
+  const std::uint64_t started_us = unix_us();
   while (out.size() < reports.size()) {
     ReportCall call;
-    const std::span<const Report> left = reports.subspan(out.size());
-    write_call(left, call);
+    const std::span<const Report> remaining = reports.subspan(out.size());
+    encode_reports(remaining, call);
     MJ_TRY(reply, run(context, scripts::report, call.arguments));
-    read_answers(context, reply, left.first(call.reports), out);
+    decode_answers(context, reply, remaining.first(call.report_count), out);
   }
-  return reported(context, reports, std::move(out), began_us);
+  return complete_report(context, reports, std::move(out), started_us);
 }
 
 std::optional<int> RedisStore::begin_report(Id context, std::span<const Report> reports) {
-  Link* way = context == 0 ? nullptr : known_link(context);
-  if (way == nullptr) return std::nullopt;
+  Link* link = context == 0 ? nullptr : find_link(context);
+  if (link == nullptr) return std::nullopt;
   auto call = std::make_unique<ReportCall>();
-  write_call(reports, *call);
-  if (call->reports < reports.size()) return std::nullopt;
-  const std::optional<int> fd = way->begin(scripts::report, call->arguments);
+  encode_reports(reports, *call);
+  if (call->report_count < reports.size()) return std::nullopt;
+  const std::optional<int> fd = link->begin(scripts::report, call->arguments);
   if (fd) pending_report_ = std::move(call);
   return fd;
 }
 
 Result<std::vector<Result<void>>> RedisStore::finish_report(Id context, std::span<const Report> reports) {
-  Link* way = known_link(context);
-  if (pending_report_ == nullptr || way == nullptr) return report(context, reports);
+  Link* link = find_link(context);
+  if (pending_report_ == nullptr || link == nullptr) return report(context, reports);
   const std::unique_ptr<ReportCall> call = std::move(pending_report_);
-  MJ_TRY(reply, way->finish(scripts::report, call->arguments));
+  MJ_TRY(reply, link->finish(scripts::report, call->arguments));
   std::vector<Result<void>> out;
-  read_answers(context, reply, reports, out);
-  return reported(context, reports, std::move(out), call->began_us);
+  decode_answers(context, reply, reports, out);
+  return complete_report(context, reports, std::move(out), call->started_us);
 }
 
 Result<std::vector<Lease>> RedisStore::leases(Id context) {
   std::vector<Lease> out;
-  std::map<std::string, std::size_t>
-      places;  // index in `out`: a lease that is renewed between two pages is returned twice
-  std::string after;
+  // Index in `out` by job key. A lease that is renewed between two pages is in both pages.
+  std::map<std::string, std::size_t> positions;
+  std::string cursor;
   do {
-    MJ_TRY(page, run(context, scripts::leases, Arguments{after}));
-    after = page.at(0).text();
+    MJ_TRY(page, run(context, scripts::leases, Arguments{cursor}));
+    cursor = page.at(0).text();
     for (std::size_t i = 1; i < page.size(); ++i) {
       const Reply entry = page.at(i);
       Lease lease{std::string(entry.at(0).text()), entry.at(1).number(), entry.at(2).number()};
-      const auto [place, is_new] = places.try_emplace(lease.job_key, out.size());
+      const auto [position, is_new] = positions.try_emplace(lease.job_key, out.size());
       if (is_new)
         out.push_back(std::move(lease));
       else
-        out[place->second] = std::move(lease);
+        out[position->second] = std::move(lease);
     }
-  } while (!after.empty());
+  } while (!cursor.empty());
   return out;
 }
 
@@ -313,13 +324,13 @@ Result<bool> RedisStore::expire(Id context, const Lease& lease) {
 
 Result<std::vector<std::string>> RedisStore::expire_instance(Id context, Id runner, const std::string& instance) {
   std::vector<std::string> jobs;
-  std::string after;
+  std::string cursor;
   do {
     MJ_TRY(page, run(context, scripts::expire_instance,
-                     Arguments{}.add(std::uint64_t{runner}).add(instance).add(std::string_view(after))));
-    after = page.at(0).text();
+                     Arguments{}.add(std::uint64_t{runner}).add(instance).add(std::string_view(cursor))));
+    cursor = page.at(0).text();
     for (std::size_t i = 1; i < page.size(); ++i) jobs.emplace_back(page.at(i).text());
-  } while (!after.empty());
+  } while (!cursor.empty());
   if (!jobs.empty()) metrics().add(Metric::leases_expired, {context}, static_cast<double>(jobs.size()));
   return jobs;
 }

@@ -25,18 +25,18 @@ namespace {
 
 constexpr std::size_t kMaxPath = sizeof(sockaddr_un{}.sun_path) - 1;
 
-tl::unexpected<Error> refuse(std::string_view why) {
+tl::unexpected<Error> url_error(std::string_view reason) {
   return fail(Code::invalid,
-              "redis url: " + std::string(why) + "; write redis://[user:password@]host[:port] or unix:///path");
+              "redis url: " + std::string(reason) + "; write redis://[user:password@]host[:port] or unix:///path");
 }
 
 Result<std::uint32_t> parse_database(std::string_view text) {
   std::uint64_t number = 0;
-  if (!parse_u64(text, number) || number > 0x7fffffff) return refuse("the database is not a number");
+  if (!parse_u64(text, number) || number > 0x7fffffff) return url_error("the database is not a number");
   return static_cast<std::uint32_t>(number);
 }
 
-void take_credentials(std::string_view& rest, RedisEndpoint& out) {
+void consume_credentials(std::string_view& rest, RedisEndpoint& out) {
   const auto at = rest.rfind('@');
   if (at == std::string_view::npos) return;
   const std::string_view credentials = rest.substr(0, at);
@@ -52,23 +52,23 @@ Result<RedisEndpoint> parse_unix(std::string_view rest) {
     rest.remove_prefix(2);
     if (const auto slash = rest.find('/'); slash != 0 && slash != std::string_view::npos) {
       std::string_view authority = rest.substr(0, slash);
-      take_credentials(authority, out);
-      if (!authority.empty()) return refuse("unix:// requires an absolute path");
+      consume_credentials(authority, out);
+      if (!authority.empty()) return url_error("unix:// requires an absolute path");
       rest.remove_prefix(slash);
     }
   }
   const auto question = rest.find('?');
   if (question != std::string_view::npos) {
     const std::string_view query = rest.substr(question + 1);
-    if (!query.starts_with("db=")) return refuse("only ?db=N is supported after a path");
+    if (!query.starts_with("db=")) return url_error("only ?db=N is supported after a path");
     MJ_TRY(database, parse_database(query.substr(3)));
     out.database = database;
     rest = rest.substr(0, question);
   }
   out.unix_path = percent_decoded(rest);
-  if (out.unix_path.empty()) return refuse("the path is empty");
+  if (out.unix_path.empty()) return url_error("the path is empty");
   if (out.unix_path.front() != '/')
-    return refuse("unix: requires an absolute path, for example unix:/run/redis/redis.sock");
+    return url_error("unix: requires an absolute path, for example unix:/run/redis/redis.sock");
   if (out.unix_path.size() > kMaxPath) {
     return fail(Code::invalid, "redis url: the path " + out.unix_path + " is longer than the " +
                                    std::to_string(kMaxPath) + " bytes that a socket may have; choose a shorter one");
@@ -78,7 +78,7 @@ Result<RedisEndpoint> parse_unix(std::string_view rest) {
 
 Result<RedisEndpoint> parse_tcp(std::string_view rest) {
   RedisEndpoint out;
-  take_credentials(rest, out);
+  consume_credentials(rest, out);
   if (const auto slash = rest.find('/'); slash != std::string_view::npos) {
     if (slash + 1 < rest.size()) {
       MJ_TRY(database, parse_database(rest.substr(slash + 1)));
@@ -89,20 +89,20 @@ Result<RedisEndpoint> parse_tcp(std::string_view rest) {
   std::string_view port;
   if (rest.starts_with('[')) {
     const auto close = rest.find(']');
-    if (close == std::string_view::npos) return refuse("a ] is missing after the address");
+    if (close == std::string_view::npos) return url_error("a ] is missing after the address");
     out.host = rest.substr(1, close - 1);
     rest.remove_prefix(close + 1);
-    if (!rest.empty() && rest[0] != ':') return refuse("the port is not behind a colon");
+    if (!rest.empty() && rest[0] != ':') return url_error("the port is not behind a colon");
     if (!rest.empty()) port = rest.substr(1);
   } else {
     const auto colon = rest.rfind(':');
     out.host = rest.substr(0, colon);
     if (colon != std::string_view::npos) port = rest.substr(colon + 1);
   }
-  if (out.host.empty()) return refuse("the host is missing");
+  if (out.host.empty()) return url_error("the host is missing");
   if (!port.empty()) {
     std::uint64_t number = 0;
-    if (!parse_u64(port, number) || number == 0 || number > 65535) return refuse("the port is not from 1 to 65535");
+    if (!parse_u64(port, number) || number == 0 || number > 65535) return url_error("the port is not from 1 to 65535");
     out.port = static_cast<std::uint16_t>(number);
   }
   return out;
@@ -116,13 +116,13 @@ std::string RedisEndpoint::redacted_url() const {
 }
 
 Result<RedisEndpoint> parse_redis_url(std::string_view url) {
-  if (url.find('\0') != std::string_view::npos) return refuse("it contains a NUL");
+  if (url.find('\0') != std::string_view::npos) return url_error("it contains a NUL");
   if (url.starts_with("redis://")) return parse_tcp(url.substr(8));
   if (url.starts_with("unix:")) return parse_unix(url.substr(5));
   if (url.starts_with("rediss://")) {
     return fail(Code::unsupported, "redis url: rediss:// (TLS) is not supported; use a tunnel such as stunnel");
   }
-  return refuse("it begins neither with redis:// nor with unix:");
+  return url_error("it begins neither with redis:// nor with unix:");
 }
 
 Result<RedisEndpoint> parse_shared_redis_url(std::string_view url) {
@@ -132,17 +132,18 @@ Result<RedisEndpoint> parse_shared_redis_url(std::string_view url) {
                                  std::to_string(*endpoint.database) + " away at the end");
 }
 
-Deadline deadline_in(std::uint64_t ms) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
+Deadline deadline_after(std::uint64_t ms) { return std::chrono::steady_clock::now() + std::chrono::milliseconds(ms); }
 
 namespace {
 
 // Waits for events of a descriptor. Returns 0 or an errno; ETIMEDOUT: the deadline has passed.
 int wait_for(int fd, short events, Deadline deadline) {
   for (;;) {
-    const auto left =
+    const auto remaining =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd poll_fd{fd, events, 0};
-    const int ready = ::poll(&poll_fd, 1, static_cast<int>(std::clamp<std::int64_t>(left.count() + 1, 0, 1 << 30)));
+    const int ready =
+        ::poll(&poll_fd, 1, static_cast<int>(std::clamp<std::int64_t>(remaining.count() + 1, 0, 1 << 30)));
     if (ready > 0) return 0;
     if (ready < 0 && errno != EINTR) return errno;
     if (std::chrono::steady_clock::now() >= deadline) return ETIMEDOUT;
@@ -185,12 +186,12 @@ void tune_tcp(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-tl::unexpected<Error> unreachable(const RedisEndpoint& endpoint, const std::string& why, std::string_view remedy) {
-  return fail(Code::unavailable, "cannot connect to Redis at " + endpoint.redacted_url() + ": " + why +
+tl::unexpected<Error> unreachable(const RedisEndpoint& endpoint, const std::string& reason, std::string_view remedy) {
+  return fail(Code::unavailable, "cannot connect to Redis at " + endpoint.redacted_url() + ": " + reason +
                                      (remedy.empty() ? "" : " (" + std::string(remedy) + ")"));
 }
 
-std::string_view remedy_of(int error, bool is_path) {
+std::string_view find_remedy(int error, bool is_path) {
   switch (error) {
     case ENOENT:
       return "the socket does not exist: check that Redis runs and that its setting `unixsocket` has this path";
@@ -215,27 +216,27 @@ Result<Fd> connect_socket(const RedisEndpoint& endpoint, Deadline deadline) {
   Fd fd;
   if (!endpoint.unix_path.empty()) {
     const int error = connect_unix(fd, endpoint.unix_path, deadline);
-    if (error != 0) return unreachable(endpoint, errno_text(error), remedy_of(error, true));
+    if (error != 0) return unreachable(endpoint, errno_text(error), find_remedy(error, true));
     return fd;
   }
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &found);
+  addrinfo* first_address = nullptr;
+  const int error = ::getaddrinfo(endpoint.host.c_str(), std::to_string(endpoint.port).c_str(), &hints, &first_address);
   if (error != 0) {
     return unreachable(endpoint, ::gai_strerror(error),
                        error == EAI_AGAIN ? "no name server answers" : "is the host of the redis url right?");
   }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, ::freeaddrinfo);
-  int last = ETIMEDOUT;
-  for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
-    last = connect_to(fd, each->ai_family, each->ai_addr, each->ai_addrlen, deadline);
-    if (last == 0) {
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(first_address, ::freeaddrinfo);
+  int last_error = ETIMEDOUT;
+  for (const addrinfo* address = first_address; address != nullptr; address = address->ai_next) {
+    last_error = connect_to(fd, address->ai_family, address->ai_addr, address->ai_addrlen, deadline);
+    if (last_error == 0) {
       tune_tcp(fd.get());
       return fd;
     }
   }
-  return unreachable(endpoint, errno_text(last), remedy_of(last, false));
+  return unreachable(endpoint, errno_text(last_error), find_remedy(last_error, false));
 }
 
 // Sends all bytes. Returns an empty text, or the reason of the failure.
@@ -260,13 +261,13 @@ constexpr const char* kNoRedis =
     " (the server is not Redis, or requires TLS, which needs a tunnel such as stunnel: check the port of the redis "
     "url)";
 
-// Receives the available bytes, at least one, and sets `got` to their number. Returns an empty text, or the reason of
-// the failure.
-std::string receive_some(int fd, std::span<char> room, std::size_t& got, Deadline deadline) {
+// Receives the available bytes, at least one, and sets `received` to their number. Returns an empty text, or the reason
+// of the failure.
+std::string receive_some(int fd, std::span<char> buffer, std::size_t& received, Deadline deadline) {
   for (;;) {
-    const ssize_t count = ::recv(fd, room.data(), room.size(), 0);
+    const ssize_t count = ::recv(fd, buffer.data(), buffer.size(), 0);
     if (count > 0) {
-      got = static_cast<std::size_t>(count);
+      received = static_cast<std::size_t>(count);
       return {};
     }
     if (count == 0) return kClosed;
@@ -281,7 +282,7 @@ std::string receive_some(int fd, std::span<char> room, std::size_t& got, Deadlin
 }
 
 struct ServerErrorRow {
-  std::string_view begin;  // start of the server's text
+  std::string_view prefix;  // start of the server's text
   Code code;
   std::string_view remedy;
 };
@@ -290,7 +291,7 @@ constexpr std::string_view kNotThisUser =
     "this Redis user has no permission: `mycojobs context acl` prints the permissions of each role; an agent, a "
     "coordinator or an operator must open a new Redis first";
 
-constexpr std::array kMeanings{
+constexpr std::array kServerErrors{
     ServerErrorRow{"WRONGPASS", Code::denied, "wrong user or password in the redis url"},
     ServerErrorRow{"NOAUTH", Code::denied, "the server requires a password: redis://:password@host"},
     ServerErrorRow{"ERR AUTH <password> called without", Code::denied,
@@ -330,22 +331,22 @@ std::string one_line(std::string_view text) {
 }  // namespace
 
 Error redis_error(std::string_view server_text) {
-  const std::string shown = one_line(server_text);
-  for (const ServerErrorRow& meaning : kMeanings) {
-    if (!server_text.starts_with(meaning.begin)) continue;
+  const std::string line = one_line(server_text);
+  for (const ServerErrorRow& row : kServerErrors) {
+    if (!server_text.starts_with(row.prefix)) continue;
     // The errors of the project's scripts start with a word MJ..., which only selects the row of the table.
-    const std::string text = shown.starts_with("MJ") ? shown.substr(shown.find(' ') + 1) : shown;
-    return {meaning.code, "redis: " + text + (meaning.remedy.empty() ? "" : " (" + std::string(meaning.remedy) + ")")};
+    const std::string text = line.starts_with("MJ") ? line.substr(line.find(' ') + 1) : line;
+    return {row.code, "redis: " + text + (row.remedy.empty() ? "" : " (" + std::string(row.remedy) + ")")};
   }
-  return {Code::internal, "redis: " + shown};
+  return {Code::internal, "redis: " + line};
 }
 
 namespace {
 
 constexpr std::size_t kMaxCommandBytes = 256U << 20;
 
-Arguments with_arguments(Arguments call, const Arguments& arguments) {
-  for (std::string_view each : arguments.list()) call.add(each);
+Arguments append_arguments(Arguments call, const Arguments& arguments) {
+  for (std::string_view text : arguments.list()) call.add(text);
   return call;
 }
 
@@ -376,15 +377,15 @@ void RedisConnection::close() {
 
 Result<void> RedisConnection::connect() {
   if (connected()) return {};
-  MJ_TRY(socket, connect_socket(options_.endpoint, deadline_in(options_.connect_timeout_ms)));
+  MJ_TRY(socket, connect_socket(options_.endpoint, deadline_after(options_.connect_timeout_ms)));
   socket_ = std::move(socket);
   reader_.reset(redisReaderCreate());
-  answered_ = is_not_redis_ = false;
+  has_replied_ = is_not_redis_ = false;
   auto done = handshake();
   if (done && options_.on_connect) done = options_.on_connect(*this);
   if (!done) close();
-  led_ = led_ || done;
-  if (!done && !led_ && is_not_redis_) done.error().message += kNoRedis;
+  was_connected_ = was_connected_ || done;
+  if (!done && !was_connected_ && is_not_redis_) done.error().message += kNoRedis;
   return done;
 }
 
@@ -405,13 +406,14 @@ Result<void> RedisConnection::handshake() {
   MJ_TRY(selected, exchange(Arguments{"SELECT"}.add(std::uint64_t{options_.database}), 0));
   if (selected.text().find("out of range") != std::string_view::npos) {
     auto setting = command({"CONFIG", "GET", "databases"});
-    const std::string has =
+    const std::string database_text =
         setting && setting->size() == 2 ? " has " + std::string(setting->at(1).text()) : " has too few";
     return fail(Code::unsupported, "context " + std::to_string(options_.database) + " needs database " +
                                        std::to_string(options_.database) + ", Redis at " + endpoint.redacted_url() +
-                                       has + ": raise the setting `databases` in its configuration and restart it");
+                                       database_text +
+                                       ": raise the setting `databases` in its configuration and restart it");
   }
-  if (selected.error()) return refused(selected);
+  if (selected.is_error()) return convert_refusal(selected);
   return {};
 }
 
@@ -419,7 +421,7 @@ Result<void> RedisConnection::check_server() {
   MJ_TRY(info, command({"INFO", "server"}));
   const std::string_view version = info_field(info.text(), "redis_version");
   run_id_ = info_field(info.text(), "run_id");
-  if (abandoned_on_ != run_id_) abandoned_id_ = 0;  // on another server the id belongs to another client
+  if (abandoned_run_id_ != run_id_) abandoned_id_ = 0;  // on another server the id belongs to another client
   if (std::atoi(std::string(version).c_str()) < 7) {
     return fail(Code::unsupported, "Redis " + std::string(version.substr(0, 20)) + " at " +
                                        options_.endpoint.redacted_url() + " needs 7.0 or newer");
@@ -434,36 +436,37 @@ bool RedisConnection::closed_by_server() const {
   return ::poll(&idle, 1, 0) != 0;
 }
 
-Result<void> RedisConnection::connect_afresh_if_closed() {
+Result<void> RedisConnection::reconnect_if_closed() {
   if (socket_ && closed_by_server()) close();
   return connect();
 }
 
 Result<Reply> RedisConnection::command(const Arguments& arguments, std::uint32_t extra_ms) {
-  MJ_CHECK(connect_afresh_if_closed());
+  MJ_CHECK(reconnect_if_closed());
   MJ_TRY(reply, exchange(arguments, extra_ms));
-  if (reply.error()) return refused(reply);
+  if (reply.is_error()) return convert_refusal(reply);
   return reply;
 }
 
 Result<Reply> RedisConnection::run(const Script& script, const Arguments& arguments) {
-  MJ_CHECK(connect_afresh_if_closed());
-  return run_with_text(script, arguments, exchange(with_arguments({"EVALSHA", script.sha1, "0"}, arguments), 0));
+  MJ_CHECK(reconnect_if_closed());
+  return run_with_text(script, arguments, exchange(append_arguments({"EVALSHA", script.sha1, "0"}, arguments), 0));
 }
 
 Result<Reply> RedisConnection::run_with_text(const Script& script, const Arguments& arguments,
                                              Result<Reply> by_digest) {
-  if (!by_digest || !by_digest->error()) return by_digest;
-  if (!by_digest->text().starts_with("NOSCRIPT")) return refused(*by_digest);
-  return command(with_arguments({"EVAL", script.text, "0"}, arguments));
+  if (!by_digest || !by_digest->is_error()) return by_digest;
+  if (!by_digest->text().starts_with("NOSCRIPT")) return convert_refusal(*by_digest);
+  return command(append_arguments({"EVAL", script.text, "0"}, arguments));
 }
 
 std::optional<int> RedisConnection::begin(const Script& script, const Arguments& arguments) {
-  constexpr std::size_t kAtOnce = 8192;  // fits into the send buffer of an idle socket, so that send() does not block
+  // So many bytes fit into the send buffer of an idle socket, so that send() does not block.
+  constexpr std::size_t kMaxNonBlockingBytes = 8192;
   std::size_t bytes = 0;
-  for (std::string_view each : arguments.list()) bytes += each.size() + 16;
-  if (!socket_ || bytes > kAtOnce || closed_by_server()) return std::nullopt;
-  if (!send(with_arguments({"EVALSHA", script.sha1, "0"}, arguments))) return std::nullopt;
+  for (std::string_view text : arguments.list()) bytes += text.size() + 16;
+  if (!socket_ || bytes > kMaxNonBlockingBytes || closed_by_server()) return std::nullopt;
+  if (!send(append_arguments({"EVALSHA", script.sha1, "0"}, arguments))) return std::nullopt;
   return fd();
 }
 
@@ -477,9 +480,9 @@ Result<Reply> RedisConnection::exchange(const Arguments& arguments, std::uint32_
 }
 
 Result<Reply> RedisConnection::await(std::uint32_t extra_ms) {
-  const Deadline deadline = deadline_in(std::uint64_t{options_.command_timeout_ms} + extra_ms);
+  const Deadline deadline = deadline_after(std::uint64_t{options_.command_timeout_ms} + extra_ms);
   for (;;) {
-    MJ_TRY(reply, received());
+    MJ_TRY(reply, next_reply());
     if (reply) return *reply;
     MJ_CHECK(feed_reader(deadline));
   }
@@ -490,10 +493,10 @@ Result<void> RedisConnection::send(const Arguments& arguments) {
   std::vector<const char*> texts;
   std::vector<std::size_t> lengths;
   std::size_t total = 0;
-  for (std::string_view each : list) {
-    texts.push_back(each.data() == nullptr ? "" : each.data());
-    lengths.push_back(each.size());
-    total += each.size() + 16;
+  for (std::string_view text : list) {
+    texts.push_back(text.data() == nullptr ? "" : text.data());
+    lengths.push_back(text.size());
+    total += text.size() + 16;
   }
   if (total > kMaxCommandBytes) {
     return fail(Code::too_large, "redis: a command of " + std::to_string(total) + " bytes is over the limit of " +
@@ -504,34 +507,34 @@ Result<void> RedisConnection::send(const Arguments& arguments) {
   const auto size = redisFormatCommandArgv(&formatted, static_cast<int>(list.size()), texts.data(), lengths.data());
   if (size < 0) return fail(Code::internal, "redis: out of memory");
   const std::unique_ptr<char, void (*)(char*)> owner(formatted, redisFreeCommand);
-  const Deadline deadline = deadline_in(options_.command_timeout_ms);
-  std::string why = send_all(socket_.get(), std::string_view(formatted, static_cast<std::size_t>(size)), deadline);
-  if (!why.empty()) return broken(why);
+  const Deadline deadline = deadline_after(options_.command_timeout_ms);
+  std::string reason = send_all(socket_.get(), std::string_view(formatted, static_cast<std::size_t>(size)), deadline);
+  if (!reason.empty()) return abandon_connection(reason);
   return {};
 }
 
-Result<void> RedisConnection::read_some() { return feed_reader(deadline_in(0)); }
+Result<void> RedisConnection::read_some() { return feed_reader(deadline_after(0)); }
 
 Result<void> RedisConnection::feed_reader(Deadline deadline) {
-  std::array<char, 32768> room;  // NOLINT(*-member-init): filled by recv()
-  std::size_t got = 0;
-  std::string why = receive_some(socket_.get(), room, got, deadline);
+  std::array<char, 32768> buffer;  // NOLINT(*-member-init): filled by recv()
+  std::size_t count = 0;
+  std::string reason = receive_some(socket_.get(), buffer, count, deadline);
   // A server that accepts only TLS closes or resets the connection at the first plain command.
-  is_not_redis_ = !answered_ && (why == kClosed || why == errno_text(ECONNRESET));
-  if (!why.empty()) return broken(why);
-  if (redisReaderFeed(reader_.get(), room.data(), got) != REDIS_OK) return broken(kOtherProtocol);
-  if (reader_->len - reader_->pos > options_.max_reply_bytes) return broken("the answer is too long");
+  is_not_redis_ = !has_replied_ && (reason == kClosed || reason == errno_text(ECONNRESET));
+  if (!reason.empty()) return abandon_connection(reason);
+  if (redisReaderFeed(reader_.get(), buffer.data(), count) != REDIS_OK) return abandon_connection(kOtherProtocol);
+  if (reader_->len - reader_->pos > options_.max_reply_bytes) return abandon_connection("the answer is too long");
   return {};
 }
 
-Result<std::optional<Reply>> RedisConnection::received() {
+Result<std::optional<Reply>> RedisConnection::next_reply() {
   void* reply = nullptr;
   if (redisReaderGetReply(reader_.get(), &reply) != REDIS_OK) {
     is_not_redis_ = true;
-    return broken(kOtherProtocol);
+    return abandon_connection(kOtherProtocol);
   }
   if (reply == nullptr) return std::nullopt;
-  answered_ = true;
+  has_replied_ = true;
   return Reply(std::shared_ptr<const redisReply>(
       static_cast<redisReply*>(reply), [](const redisReply* r) { freeReplyObject(const_cast<redisReply*>(r)); }));
 }
@@ -541,17 +544,17 @@ Result<std::optional<Reply>> RedisConnection::received() {
 void RedisConnection::close_after_error() {
   if (client_id_ != 0) {
     abandoned_id_ = std::exchange(client_id_, 0);
-    abandoned_on_ = run_id_;
+    abandoned_run_id_ = run_id_;
   }
   close();
 }
 
-tl::unexpected<Error> RedisConnection::broken(const std::string& why) {
+tl::unexpected<Error> RedisConnection::abandon_connection(const std::string& reason) {
   close_after_error();
-  return fail(Code::unavailable, "Redis at " + options_.endpoint.redacted_url() + ": " + why);
+  return fail(Code::unavailable, "Redis at " + options_.endpoint.redacted_url() + ": " + reason);
 }
 
-tl::unexpected<Error> RedisConnection::refused(const Reply& reply) const {
+tl::unexpected<Error> RedisConnection::convert_refusal(const Reply& reply) const {
   Error error = redis_error(reply.text());
   if (error.code == Code::denied || error.code == Code::unavailable)
     error.message += " at " + options_.endpoint.redacted_url();

@@ -41,7 +41,7 @@ Result<RedisEndpoint> parse_redis_url(std::string_view url);
 Result<RedisEndpoint> parse_shared_redis_url(std::string_view url);
 
 using Deadline = std::chrono::steady_clock::time_point;
-Deadline deadline_in(std::uint64_t ms);
+Deadline deadline_after(std::uint64_t ms);
 
 // Converts an error reply of Redis. The message is one line: the server's text, and the remedy if one is known.
 Error redis_error(std::string_view server_text);
@@ -78,38 +78,39 @@ class RedisConnection final : public Link {
   Result<void> send(const Arguments&);
   Result<void> read_some();  // one read without waiting
   // Returns the next complete reply, which may be an error reply; nullopt: there is none yet.
-  Result<std::optional<Reply>> received();
+  Result<std::optional<Reply>> next_reply();
 
   const std::string& server_run_id() const override { return run_id_; }
-  bool has_been_leader() const override { return led_ || abandoned_id_ != 0; }
+  bool has_been_connected() const override { return was_connected_ || abandoned_id_ != 0; }
   const Options& options() const { return options_; }
 
  private:
   Result<void> handshake();
   void close_after_error();
-  Result<void> connect_afresh_if_closed();
+  Result<void> reconnect_if_closed();
   Result<void> check_server();
   bool closed_by_server() const;
   // Send a command and wait for its reply, or only wait. An error reply is returned as a Reply.
   Result<Reply> exchange(const Arguments&, std::uint32_t extra_ms);
   Result<Reply> await(std::uint32_t extra_ms);
   Result<Reply> run_with_text(const Script&, const Arguments&, Result<Reply> by_digest);
-  Result<void> feed_reader(Deadline);                    // one read, which waits until the deadline
-  tl::unexpected<Error> broken(const std::string& why);  // abandons the connection and returns `unavailable`
-  tl::unexpected<Error> refused(const Reply&) const;
+  Result<void> feed_reader(Deadline);  // one read, which waits until the deadline
+  tl::unexpected<Error> abandon_connection(
+      const std::string& why);  // abandons the connection and returns `unavailable`
+  tl::unexpected<Error> convert_refusal(const Reply&) const;
 
   Options options_;
   Fd socket_;
   std::unique_ptr<redisReader, void (*)(redisReader*)> reader_;
   std::string run_id_;
-  bool led_ = false;             // a connection was established completely before
-  bool answered_ = false;        // a valid reply was received on this connection
+  bool was_connected_ = false;   // a connection was established completely before
+  bool has_replied_ = false;     // a valid reply was received on this connection
   bool is_not_redis_ = false;    // the connection failed in a way that suggests a server that is not Redis
   std::uint64_t client_id_ = 0;  // the server's id of this connection; 0: unknown
   // Id of a connection that was closed after an error, and of which the server may still have unread commands. The next
   // handshake ends it on the server. 0: none.
   std::uint64_t abandoned_id_ = 0;
-  std::string abandoned_on_;  // run_id of that connection's server
+  std::string abandoned_run_id_;  // run_id of that connection's server
 };
 
 }  // namespace mycojobs

@@ -25,7 +25,8 @@ namespace mycojobs {
 
 class RedisFlows final : public FlowStore, private ContextLinks {
  public:
-  RedisFlows(OpenLink open, StoreInstrumentation observed) : ContextLinks(std::move(open), std::move(observed)) {}
+  RedisFlows(OpenLink open, StoreInstrumentation instrumentation)
+      : ContextLinks(std::move(open), std::move(instrumentation)) {}
 
   Result<FlowIds> create(const FlowDraft&) override;
   Result<bool> adopt(Id context, Id flow, Id caller);  // implements adopt_flow_record()
@@ -35,13 +36,13 @@ class RedisFlows final : public FlowStore, private ContextLinks {
 
   Result<FlowReadResult> read(Id context, Id flow, std::optional<std::uint64_t> after) override;
   Result<std::uint64_t> commit(const FlowCommit&) override;
-  Result<std::vector<FlowJobView>> jobs(Id context, std::span<const std::string> job_keys) override;
-  Result<void> await_flow(Id context, Id flow, Id other) override;
+  Result<std::vector<FlowJobView>> job_views(Id context, std::span<const std::string> job_keys) override;
+  Result<void> await_flow(Id context, Id flow, Id awaited_flow) override;
 
-  Result<std::pair<std::vector<Id>, std::uint64_t>> due(Id context, std::uint32_t max) override;
-  Result<std::vector<Id>> active(Id context, Id after, std::uint32_t max) override;
+  Result<std::pair<std::vector<Id>, std::uint64_t>> due_flows(Id context, std::uint32_t max) override;
+  Result<std::vector<Id>> active_flows(Id context, Id after, std::uint32_t max) override;
   Result<void> mark_due(Id context, Id flow) override;
-  Result<bool> acquire_leadership(Id context, const std::string& instance, const std::string& where,
+  Result<bool> acquire_leadership(Id context, const std::string& instance, const std::string& location,
                                   std::uint32_t ttl_ms) override;
   Result<void> release_leadership(Id context, const std::string& instance) override;
   Result<std::pair<std::string, std::string>> leader(Id context) override;
@@ -51,9 +52,9 @@ class RedisFlows final : public FlowStore, private ContextLinks {
   Result<std::uint32_t> retire(Id context, std::uint64_t retention_ms, std::uint32_t max) override;
   Result<void> remove(Id context, Id flow) override;
 
-  Result<FlowIndexEntries> places(Id context, Id flow) override;
+  Result<FlowIndexEntries> read_index_entries(Id context, Id flow) override;
   Result<void> repair(Id context, Id flow, const FlowRepair&) override;
-  Result<std::vector<FlowWait>> flow_waits(Id context, Id flow, std::span<const Id> others) override;
+  Result<std::vector<FlowWait>> flow_waits(Id context, Id flow, std::span<const Id> awaited_flows) override;
   Result<std::vector<CatalogEntry>> catalog(Id context, const std::string& name, const std::string& after,
                                             std::uint32_t max) override;
   Result<void> drop_entry(Id context, const std::string& name, const CatalogEntry&) override;
@@ -68,13 +69,14 @@ class RedisFlows final : public FlowStore, private ContextLinks {
   Result<std::uint64_t> now_ms(Id context) override;
 
  private:
-  Result<std::string> free_job_ids(Id context, Id caller, std::uint32_t count);
-  Result<void> put_some_jobs(Id context, Id flow, std::span<const Job>);
-  Result<std::string> leave(Id context, Id flow, bool asked, std::uint64_t before_ms);  // reply of the script
+  Result<std::string> reserve_job_ids(Id context, Id caller, std::uint32_t count);
+  Result<void> put_job_batch(Id context, Id flow, std::span<const Job>);
+  Result<std::string> delete_flow(Id context, Id flow, bool is_requested,
+                                  std::uint64_t before_ms);  // reply of the script
 
   // Number of events that were applied to a flow when it was read. A commit with events and no facts does not change
   // the revision; without this number, its repetition would remove other events.
-  std::map<std::pair<Id, Id>, std::uint64_t> taken_;
+  std::map<std::pair<Id, Id>, std::uint64_t> applied_events_;
 };
 
 // Creation of flows, leadership, due flows.
@@ -85,7 +87,7 @@ constexpr std::size_t kMaxJobsBatch = 200;
 constexpr std::size_t kMaxBytesBatch = 4U << 20;
 constexpr std::size_t kMaxIdsBatch = 500;
 
-tl::unexpected<Error> no_flow(Id context, Id flow) {
+tl::unexpected<Error> flow_not_found(Id context, Id flow) {
   const std::string name = "flow:" + std::to_string(flow);
   return fail(Code::not_found, name + " does not exist in context " + std::to_string(context) +
                                    ", or its key mj:" + name + " was lost: `mycojobs doctor --rebuild` restores it");
@@ -93,8 +95,8 @@ tl::unexpected<Error> no_flow(Id context, Id flow) {
 
 }  // namespace
 
-Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open, StoreInstrumentation observed) {
-  return std::make_unique<RedisFlows>(std::move(open), std::move(observed));
+Result<std::unique_ptr<FlowStore>> make_redis_flows(OpenLink open, StoreInstrumentation instrumentation) {
+  return std::make_unique<RedisFlows>(std::move(open), std::move(instrumentation));
 }
 
 Result<FlowIds> RedisFlows::create(const FlowDraft& draft) {
@@ -102,14 +104,14 @@ Result<FlowIds> RedisFlows::create(const FlowDraft& draft) {
   std::string first_job = "0";
   while (true) {
     Arguments arguments;
-    arguments.add(std::uint64_t{draft.context}).add(std::uint64_t{draft.caller}).add(std::uint64_t{draft.jobs});
+    arguments.add(std::uint64_t{draft.context}).add(std::uint64_t{draft.caller}).add(std::uint64_t{draft.job_count});
     arguments.add(first_job).add(draft.idempotency_key).add(draft.fingerprint);
     MJ_TRY(reply, run(draft.context, scripts::flow_create, arguments));
     if (reply.size() > 0) {
       return FlowIds{static_cast<Id>(reply.at(0).number()), static_cast<Id>(reply.at(1).number()),
                      reply.at(2).number() == 1};
     }
-    MJ_TRY(first, free_job_ids(draft.context, draft.caller, draft.jobs));
+    MJ_TRY(first, reserve_job_ids(draft.context, draft.caller, draft.job_count));
     first_job = std::move(first);
   }
 }
@@ -131,25 +133,26 @@ Result<bool> adopt_flow_record(FlowStore& store, Id context, Id flow, Id caller)
 // Returns the first of `count` consecutive unused job ids. The ids are reserved before they are checked, so that no
 // other call can get them in between. Other clients may use any ids; if some are in use, the next attempt skips ids,
 // twice as many as the attempt before.
-Result<std::string> RedisFlows::free_job_ids(Id context, Id caller, std::uint32_t count) {
+Result<std::string> RedisFlows::reserve_job_ids(Id context, Id caller, std::uint32_t count) {
   for (std::uint64_t skip = 0;; skip = skip == 0 ? count : skip * 2) {
     Arguments arguments;
     arguments.add(std::uint64_t{caller}).add(std::uint64_t{count}).add(skip);
     MJ_TRY(reply, run(context, scripts::flow_reserve, arguments));
     const std::uint64_t first = reply.number();
-    bool taken = false;
-    for (std::uint64_t at = 0; at < count && !taken; at += kMaxIdsBatch) {
+    bool is_any_used = false;
+    for (std::uint64_t offset = 0; offset < count && !is_any_used; offset += kMaxIdsBatch) {
       std::vector<std::string> keys;
-      for (std::uint64_t id = first + at; id < first + std::min<std::uint64_t>(count, at + kMaxIdsBatch); ++id) {
+      for (std::uint64_t id = first + offset; id < first + std::min<std::uint64_t>(count, offset + kMaxIdsBatch);
+           ++id) {
         keys.push_back(job_key(caller, static_cast<Id>(id)));
         keys.push_back("mj:claim:" + keys.back());
       }
-      Arguments exist{"EXISTS"};
-      for (const std::string& key : keys) exist.add(key);
-      MJ_TRY(there, command(context, exist));
-      taken = there.number() > 0;
+      Arguments query{"EXISTS"};
+      for (const std::string& key : keys) query.add(key);
+      MJ_TRY(existing, command(context, query));
+      is_any_used = existing.number() > 0;
     }
-    if (!taken) return std::to_string(first);
+    if (!is_any_used) return std::to_string(first);
   }
 }
 
@@ -160,45 +163,46 @@ Result<void> RedisFlows::put_jobs(Id context, Id flow, std::span<const Job> jobs
       bytes += jobs[count].script.size() + 1000;
       for (const auto& [name, value] : jobs[count].env_vars) bytes += name.size() + value.size();
     }
-    MJ_CHECK(put_some_jobs(context, flow, jobs.first(count)));
+    MJ_CHECK(put_job_batch(context, flow, jobs.first(count)));
     jobs = jobs.subspan(count);
   }
   return {};
 }
 
-Result<void> RedisFlows::put_some_jobs(Id context, Id flow, std::span<const Job> jobs) {
+Result<void> RedisFlows::put_job_batch(Id context, Id flow, std::span<const Job> jobs) {
   struct SentJob {
     std::string key, queue;
     Fields fields;
     bool accepted = false;
   };
-  std::vector<SentJob> all;
+  std::vector<SentJob> sent_jobs;
   for (const Job& job : jobs) {
-    Job own = job;
-    own.context_id = context;
-    own.flow_id = flow;
-    MJ_TRY(fields, planned_fields(own));
-    const std::string queue = queue_of_planned(job);
-    all.push_back({redis_key(job), queue, std::move(fields)});
+    Job planned_job = job;
+    planned_job.context_id = context;
+    planned_job.flow_id = flow;
+    MJ_TRY(fields, planned_fields(planned_job));
+    const std::string queue = dispatch_queue(job);
+    sent_jobs.push_back({redis_key(job), queue, std::move(fields)});
   }
   while (true) {
     Arguments arguments;
-    arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(std::uint64_t{all.size()});
+    arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(std::uint64_t{sent_jobs.size()});
     add_quota(arguments);
-    for (const SentJob& each : all)
+    for (const SentJob& each : sent_jobs)
       arguments.add(each.key).add(each.queue).add(each.accepted ? "1" : "0").add_list(each.fields);
     MJ_TRY(reply, run(context, scripts::flow_put_jobs, arguments));
-    if (reply.text() == "missing") return no_flow(context, flow);
+    if (reply.text() == "missing") return flow_not_found(context, flow);
     if (!reply.text().empty()) return fail(Code::conflict, std::string(reply.text()));
     if (reply.size() == 0) return {};
     // The reply contains existing records of other clients. A record with the same content is accepted.
     for (std::size_t i = 0; i < reply.size(); ++i) {
       const std::size_t index = reply.at(i).at(0).number() - 1;
-      if (index >= all.size() || all[index].accepted) return fail(Code::internal, "redis: put_jobs names no job of it");
+      if (index >= sent_jobs.size() || sent_jobs[index].accepted)
+        return fail(Code::internal, "redis: put_jobs names no job of it");
       if (!same_content(decode<Job>(reply.at(i).at(1).fields()).record, jobs[index])) {
-        return fail(Code::conflict, all[index].key + " exists with other content; use another id");
+        return fail(Code::conflict, sent_jobs[index].key + " exists with other content; use another id");
       }
-      all[index].accepted = true;
+      sent_jobs[index].accepted = true;
     }
   }
 }
@@ -215,27 +219,27 @@ Result<void> RedisFlows::put_flow(const Flow& flow, const std::string& definitio
   arguments.add(std::uint64_t{flow.id}).add(flow.definition_hash).add(definition).add(flow.name).add_list(fields);
   add_quota(arguments);
   MJ_TRY(reply, run(flow.context_id, scripts::flow_put, arguments));
-  if (reply.text() == "missing") return no_flow(flow.context_id, flow.id);
+  if (reply.text() == "missing") return flow_not_found(flow.context_id, flow.id);
   end_submission(traces(), span, redis_key(flow));
   return {};
 }
 
 Result<std::string> RedisFlows::definition(Id context, const std::string& hash) {
   MJ_TRY(reply, command(context, {"HGET", "mj:definition:" + hash, "text"}));
-  if (reply.nil()) {
+  if (reply.is_nil()) {
     return fail(Code::not_found, "definition " + hash + " does not exist in context " + std::to_string(context));
   }
   return std::string(reply.text());
 }
 
-Result<std::pair<std::vector<Id>, std::uint64_t>> RedisFlows::due(Id context, std::uint32_t max) {
+Result<std::pair<std::vector<Id>, std::uint64_t>> RedisFlows::due_flows(Id context, std::uint32_t max) {
   MJ_TRY(reply, run(context, scripts::flow_due, Arguments{}.add(std::uint64_t{std::clamp(max, 1U, 1000U)})));
   std::vector<Id> flows;
   for (std::size_t i = 1; i < reply.size(); ++i) flows.push_back(static_cast<Id>(reply.at(i).number()));
   return std::pair(std::move(flows), reply.at(0).number());
 }
 
-Result<std::vector<Id>> RedisFlows::active(Id context, Id after, std::uint32_t max) {
+Result<std::vector<Id>> RedisFlows::active_flows(Id context, Id after, std::uint32_t max) {
   const std::string from = "(" + std::to_string(after);
   Arguments arguments{"ZRANGEBYSCORE", "mj:flows:active", from, "4294967295", "LIMIT", "0"};
   MJ_TRY(reply, command(context, arguments.add(std::uint64_t{std::max(max, 1U)})));
@@ -252,9 +256,9 @@ Result<void> RedisFlows::mark_due(Id context, Id flow) {
   return {};
 }
 
-Result<bool> RedisFlows::acquire_leadership(Id context, const std::string& instance, const std::string& where,
+Result<bool> RedisFlows::acquire_leadership(Id context, const std::string& instance, const std::string& location,
                                             std::uint32_t ttl_ms) {
-  MJ_TRY(reply, run(context, scripts::flow_lead, Arguments{instance, where}.add(std::uint64_t{ttl_ms})));
+  MJ_TRY(reply, run(context, scripts::flow_lead, Arguments{instance, location}.add(std::uint64_t{ttl_ms})));
   return reply.number() == 1;
 }
 
@@ -279,8 +283,8 @@ Result<std::uint64_t> RedisFlows::now_ms(Id context) {
 
 namespace {
 
-Id id_of(const std::string& text) {
-  const std::uint64_t number = number_of(text);
+Id parse_id(const std::string& text) {
+  const std::uint64_t number = parse_whole_number(text);
   return number <= UINT32_MAX ? static_cast<Id>(number) : 0;
 }
 
@@ -292,22 +296,23 @@ struct ScheduleField {
 };
 constexpr ScheduleField kScheduleFields[] = {
     {"caller", [](const Schedule& s) { return std::to_string(s.caller); },
-     [](Schedule& s, const std::string& t) { s.caller = id_of(t); }},
+     [](Schedule& s, const std::string& t) { s.caller = parse_id(t); }},
     {"cron", [](const Schedule& s) { return s.cron; }, [](Schedule& s, const std::string& t) { s.cron = t; }},
     {"zone", [](const Schedule& s) { return s.zone; }, [](Schedule& s, const std::string& t) { s.zone = t; }},
     {"overlap", [](const Schedule& s) { return s.overlap; }, [](Schedule& s, const std::string& t) { s.overlap = t; }},
     {"missed", [](const Schedule& s) { return s.missed; }, [](Schedule& s, const std::string& t) { s.missed = t; }},
     {"definition_hash", [](const Schedule& s) { return s.definition_hash; },
      [](Schedule& s, const std::string& t) { s.definition_hash = t; }},
-    {"next_ms", [](const Schedule& s) { return std::to_string(s.next_ms); },
-     [](Schedule& s, const std::string& t) { s.next_ms = number_of(t); }},
-    {"last_ms", [](const Schedule& s) { return std::to_string(s.last_ms); },
-     [](Schedule& s, const std::string& t) { s.last_ms = number_of(t); }},
+    {"next_ms", [](const Schedule& s) { return std::to_string(s.next_start_ms); },
+     [](Schedule& s, const std::string& t) { s.next_start_ms = parse_whole_number(t); }},
+    {"last_ms", [](const Schedule& s) { return std::to_string(s.last_start_ms); },
+     [](Schedule& s, const std::string& t) { s.last_start_ms = parse_whole_number(t); }},
     {"last_flow", [](const Schedule& s) { return std::to_string(s.last_flow); },
-     [](Schedule& s, const std::string& t) { s.last_flow = id_of(t); }},
+     [](Schedule& s, const std::string& t) { s.last_flow = parse_id(t); }},
     {"paused", [](const Schedule& s) { return std::string(s.paused ? "true" : "false"); },
      [](Schedule& s, const std::string& t) { s.paused = t == "true"; }},
-    {"note", [](const Schedule& s) { return s.note; }, [](Schedule& s, const std::string& t) { s.note = t; }},
+    {"note", [](const Schedule& s) { return s.skip_reason; },
+     [](Schedule& s, const std::string& t) { s.skip_reason = t; }},
 };
 
 bool is_schedule_name(std::string_view name) {
@@ -329,14 +334,14 @@ std::string catalog_key(const std::string& name) { return name.empty() ? "mj:cat
 Result<std::vector<FlowSummary>> RedisFlows::list(Id context, const std::string& name, Id before, std::uint32_t max,
                                                   std::vector<std::string>* malformed) {
   const std::string key = catalog_key(name);
-  const std::uint64_t wanted = std::clamp(max, 1U, 1000U);
+  const std::uint64_t limit = std::clamp(max, 1U, 1000U);
   std::vector<FlowSummary> out;
-  std::string last;
-  while (out.size() < wanted) {
+  std::string last_row;
+  while (out.size() < limit) {
     Arguments arguments{key};
-    arguments.add(std::uint64_t{before}).add(last).add(wanted - out.size());
+    arguments.add(std::uint64_t{before}).add(last_row).add(limit - out.size());
     MJ_TRY(reply, run(context, scripts::flow_list, arguments));
-    for (std::size_t i = 1; i < reply.size() && out.size() < wanted; ++i) {
+    for (std::size_t i = 1; i < reply.size() && out.size() < limit; ++i) {
       const Reply row = reply.at(i);
       if (row.size() == 1) {
         if (malformed != nullptr) malformed->emplace_back(row.at(0).text());
@@ -349,16 +354,16 @@ Result<std::vector<FlowSummary>> RedisFlows::list(Id context, const std::string&
       flow.record = row.at(3).fields();
       out.push_back(std::move(flow));
     }
-    if (reply.at(0).text().empty() || reply.at(0).text() == last) break;
-    last = reply.at(0).text();
+    if (reply.at(0).text().empty() || reply.at(0).text() == last_row) break;
+    last_row = reply.at(0).text();
   }
   return out;
 }
 
-Result<std::string> RedisFlows::leave(Id context, Id flow, bool asked, std::uint64_t before_ms) {
+Result<std::string> RedisFlows::delete_flow(Id context, Id flow, bool is_requested, std::uint64_t before_ms) {
   while (true) {
     Arguments arguments;
-    arguments.add(std::uint64_t{flow}).add(asked ? "1" : "0").add(before_ms);
+    arguments.add(std::uint64_t{flow}).add(is_requested ? "1" : "0").add(before_ms);
     MJ_TRY(reply, run(context, scripts::flow_retire, arguments));
     if (!reply.text().empty()) return std::string(reply.text());
     if (reply.number() == 1) return std::string("gone");
@@ -372,25 +377,26 @@ Result<std::uint32_t> RedisFlows::retire(Id context, std::uint64_t retention_ms,
   Arguments arguments{"ZRANGEBYSCORE", "mj:flows:ended", "-inf"};
   arguments.add(before).add("LIMIT").add("0").add(std::uint64_t{std::clamp(max, 1U, 1000U)});
   MJ_TRY(reply, command(context, arguments));
-  std::uint32_t gone = 0;
+  std::uint32_t deleted = 0;
   for (std::size_t i = 0; i < reply.size(); ++i) {
     const std::string member(reply.at(i).text());
-    const Id flow = id_of(member);
+    const Id flow = parse_id(member);
     if (flow == 0 || std::to_string(flow) != member) {
       MJ_CHECK(command(context, {"ZREM", "mj:flows:ended", member}));  // written by another client
       continue;
     }
-    MJ_TRY(how, leave(context, flow, false, before));
-    gone += how == "gone" ? 1 : 0;
+    MJ_TRY(outcome, delete_flow(context, flow, false, before));
+    deleted += outcome == "gone" ? 1 : 0;
   }
-  return gone;
+  return deleted;
 }
 
 Result<void> RedisFlows::remove(Id context, Id flow) {
-  MJ_TRY(how, leave(context, flow, true, 0));
+  MJ_TRY(outcome, delete_flow(context, flow, true, 0));
   const std::string name = "flow:" + std::to_string(flow);
-  if (how == "not_ended") return fail(Code::conflict, name + " has not ended: cancel it first");
-  if (how == "missing") return fail(Code::not_found, name + " does not exist in context " + std::to_string(context));
+  if (outcome == "not_ended") return fail(Code::conflict, name + " has not ended: cancel it first");
+  if (outcome == "missing")
+    return fail(Code::not_found, name + " does not exist in context " + std::to_string(context));
   return {};
 }
 
@@ -408,11 +414,11 @@ Result<void> RedisFlows::put_schedule(Id context, const Schedule& schedule, cons
     return fail(Code::not_found, "definition " + schedule.definition_hash + " does not exist: give its text");
   }
   if (reply.size() == 0) return {};
-  const std::uint64_t present = reply.at(1).number();
+  const std::uint64_t current = reply.at(1).number();
   if (expected_revision == 0)
     return fail(Code::conflict, "schedule " + schedule.name + " exists: give it another name");
-  if (present == 0) return fail(Code::conflict, "schedule " + schedule.name + " was removed in the meantime");
-  return fail(Code::conflict, "schedule " + schedule.name + " is at revision " + std::to_string(present) + ", and " +
+  if (current == 0) return fail(Code::conflict, "schedule " + schedule.name + " was removed in the meantime");
+  return fail(Code::conflict, "schedule " + schedule.name + " is at revision " + std::to_string(current) + ", and " +
                                   std::to_string(expected_revision) + " was expected: read it again");
 }
 
@@ -428,7 +434,7 @@ Result<std::vector<Schedule>> RedisFlows::schedules(Id context) {
     if (type.text() != "hash") continue;
     MJ_TRY(reply, command(context, {"HGETALL", key}));
     for (const auto& [name, value] : reply.fields()) {
-      if (name == "revision") schedule.revision = number_of(value);
+      if (name == "revision") schedule.revision = parse_whole_number(value);
       for (const ScheduleField& field : kScheduleFields) {
         if (name == field.name) field.read(schedule, value);
       }
@@ -452,45 +458,46 @@ namespace {
 
 constexpr std::uint32_t kMaxFactsBatch = 1000;
 constexpr std::size_t kMaxReadBatch = 200;
-constexpr std::size_t kMaxOfCommit = 2000;
-constexpr std::size_t kMaxRemembered = 100000;
+constexpr std::size_t kMaxCommitSize = 2000;
+constexpr std::size_t kMaxRememberedFlows = 100000;
 
 // Parses an entry of a run's journal. Returns false if it is not a fact, that is, another client has written it.
-bool read_fact(const Reply& entry, RunFact& fact) {
+bool parse_fact(const Reply& entry, RunFact& fact) {
   const std::string id(entry.at(0).text());
   const auto dash = id.find('-');
   if (!parse_u64(id.substr(0, dash), fact.revision) || id.substr(std::min(dash, id.size())) != "-0") return false;
-  bool has_moment = false, has_node = true;
+  bool has_time = false, has_node = true;
   for (auto& [name, value] : entry.at(1).fields()) {
     if (name == "f")
       fact.kind = std::move(value);
     else if (name == "at")
-      has_moment = parse_u64(value, fact.at_ms);
+      has_time = parse_u64(value, fact.at_ms);
     else if (name == "m")
-      fact.more = std::move(value);
+      fact.data_json = std::move(value);
     else if (name == "n") {
       std::uint64_t node = 0;
       has_node = parse_u64(value, node) && node <= UINT32_MAX;
       fact.node = static_cast<std::uint32_t>(node);
     }
   }
-  return !fact.kind.empty() && has_moment && has_node;
+  return !fact.kind.empty() && has_time && has_node;
 }
 
 void read_entries(const Reply& entries, std::uint64_t after, FlowReadResult& run) {
-  std::uint64_t last = after;
+  std::uint64_t previous_revision = after;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     RunFact fact;
-    const bool good = read_fact(entries.at(i), fact);
-    if (!good) {
+    const bool is_fact = parse_fact(entries.at(i), fact);
+    if (!is_fact) {
       run.anomalies.push_back("entry " + ascii(entries.at(i).at(0).text(), 80) + " of the run's journal is not a fact");
     }
-    if (fact.revision > last + 1) {
-      run.anomalies.push_back("the run's journal lacks revision " + std::to_string(last + 1) +
-                              (fact.revision > last + 2 ? " to " + std::to_string(fact.revision - 1) : ""));
+    if (fact.revision > previous_revision + 1) {
+      run.anomalies.push_back(
+          "the run's journal lacks revision " + std::to_string(previous_revision + 1) +
+          (fact.revision > previous_revision + 2 ? " to " + std::to_string(fact.revision - 1) : ""));
     }
-    last = std::max(last, fact.revision);
-    if (good) run.facts.push_back(std::move(fact));
+    previous_revision = std::max(previous_revision, fact.revision);
+    if (is_fact) run.facts.push_back(std::move(fact));
   }
 }
 
@@ -505,17 +512,17 @@ std::uint64_t last_revision(const Reply& entries) {
 // change the record.
 void set_identity(const Fields& identity, FlowReadResult& run) {
   for (const auto& [name, value] : identity) {
-    const auto found = std::find_if(run.record.begin(), run.record.end(),
+    const auto field = std::find_if(run.record.begin(), run.record.end(),
                                     [&, &key = name](const auto& each) { return each.first == key; });
-    if (found == run.record.end()) {
+    if (field == run.record.end()) {
       run.record.emplace_back(name, value);
     } else {
-      found->second = value;
+      field->second = value;
     }
   }
 }
 
-FlowJobView job_view(std::string key, const Reply& row) {
+FlowJobView parse_job_view(std::string key, const Reply& row) {
   FlowJobView job;
   job.job_key = std::move(key);
   job.state = row.at(0).text();
@@ -531,23 +538,23 @@ FlowJobView job_view(std::string key, const Reply& row) {
   return job;
 }
 
-FlowEventText read_event(std::string_view text) {
+FlowEventText parse_event(std::string_view text) {
   const auto blank = text.find(' ');
   if (blank == std::string_view::npos) return {"", std::string(text)};
   return {std::string(text.substr(0, blank)), std::string(text.substr(blank + 1))};
 }
 
-void add_keys(Arguments& arguments, const std::vector<std::string>& keys) {
+void add_job_keys(Arguments& arguments, const std::vector<std::string>& keys) {
   arguments.add(std::uint64_t{keys.size()});
   for (const std::string& key : keys) arguments.add(key);
 }
 
 Result<void> check_commit(const FlowCommit& commit) {
-  const std::size_t size = commit.facts.size() + commit.dispatch.size() + commit.ends.size() + commit.cancel.size() +
-                           commit.requeue.size() + commit.replan.size();
-  if (size > kMaxOfCommit) {
+  const std::size_t size = commit.facts.size() + commit.dispatches.size() + commit.ends.size() +
+                           commit.cancelled_jobs.size() + commit.requeued_jobs.size() + commit.replanned_jobs.size();
+  if (size > kMaxCommitSize) {
     return fail(Code::too_large, "a commit of " + std::to_string(size) +
-                                     " facts and jobs exceed the limit of a step, " + std::to_string(kMaxOfCommit) +
+                                     " facts and jobs exceed the limit of a step, " + std::to_string(kMaxCommitSize) +
                                      ", commit them one part after the other");
   }
   const auto bad_end = std::find_if(commit.ends.begin(), commit.ends.end(), [](const FlowEnd& end) {
@@ -562,48 +569,49 @@ Result<void> check_commit(const FlowCommit& commit) {
 }  // namespace
 
 Result<FlowReadResult> RedisFlows::read(Id context, Id flow, std::optional<std::uint64_t> after) {
-  FlowReadResult run;
-  std::optional<std::uint64_t> from = after;
-  bool first = true;
+  FlowReadResult result;
+  std::optional<std::uint64_t> position = after;
+  bool is_first_page = true;
   do {
     Arguments arguments;
     arguments.add(std::uint64_t{flow});
-    from ? arguments.add(*from) : arguments.add("");
+    position ? arguments.add(*position) : arguments.add("");
     arguments.add(std::uint64_t{kMaxFactsBatch});
     MJ_TRY(reply, this->run(context, scripts::flow_read, arguments));
-    run.record = reply.at(0).fields();
-    set_identity(reply.at(10).fields(), run);
-    run.revision = reply.at(1).number();
-    if (first) {
-      run.checkpoint = reply.at(2).text();
-      run.checkpoint_at = reply.at(3).number();
+    result.record = reply.at(0).fields();
+    set_identity(reply.at(10).fields(), result);
+    result.revision = reply.at(1).number();
+    if (is_first_page) {
+      result.checkpoint = reply.at(2).text();
+      result.checkpoint_revision = reply.at(3).number();
     }
     const Reply entries = reply.at(4);
-    read_entries(entries, from.value_or(run.checkpoint_at), run);
-    run.more = reply.at(5).number() == 1;
-    run.events.clear();
+    read_entries(entries, position.value_or(result.checkpoint_revision), result);
+    result.has_more = reply.at(5).number() == 1;
+    result.events.clear();
     const Reply events = reply.at(6);
-    for (std::size_t i = 0; i < events.size(); ++i) run.events.push_back(read_event(events.at(i).text()));
+    for (std::size_t i = 0; i < events.size(); ++i) result.events.push_back(parse_event(events.at(i).text()));
     const Reply anomalies = reply.at(7);
-    for (std::size_t i = 0; first && i < anomalies.size(); ++i) run.anomalies.emplace_back(anomalies.at(i).text());
-    run.now_ms = reply.at(8).number();
-    if (taken_.size() > kMaxRemembered) taken_.clear();
-    taken_[{context, flow}] = reply.at(9).number();
-    run.jobs.clear();
+    for (std::size_t i = 0; is_first_page && i < anomalies.size(); ++i)
+      result.anomalies.emplace_back(anomalies.at(i).text());
+    result.now_ms = reply.at(8).number();
+    if (applied_events_.size() > kMaxRememberedFlows) applied_events_.clear();
+    applied_events_[{context, flow}] = reply.at(9).number();
+    result.jobs.clear();
     const Reply jobs = reply.at(11);
     for (std::size_t i = 0; i < jobs.size(); ++i)
-      run.jobs.push_back(job_view(std::string(jobs.at(i).at(0).text()), jobs.at(i).at(1)));
-    if (entries.size() > 0) from = last_revision(entries);
-    first = false;
+      result.jobs.push_back(parse_job_view(std::string(jobs.at(i).at(0).text()), jobs.at(i).at(1)));
+    if (entries.size() > 0) position = last_revision(entries);
+    is_first_page = false;
     // The caller continues after the last fact, so a page must not be returned without facts while there are more
     // entries.
-  } while (run.more && run.facts.empty());
-  return run;
+  } while (result.has_more && result.facts.empty());
+  return result;
 }
 
 namespace {
 
-Fields with_context(Fields fields, const std::string& traceparent) {
+Fields add_traceparent(Fields fields, const std::string& traceparent) {
   fields.emplace_back("traceparent", traceparent);
   return fields;
 }
@@ -611,16 +619,16 @@ Fields with_context(Fields fields, const std::string& traceparent) {
 // Returns the error that a reply of the script reports, if it reports one.
 Result<void> check_committed(const FlowCommit& commit, const Reply& reply) {
   const std::string flow = "flow:" + std::to_string(commit.flow);
-  const std::string_view word = reply.at(0).text();
-  if (word == "missing") {
+  const std::string_view status = reply.at(0).text();
+  if (status == "missing") {
     return fail(Code::not_found, flow + " does not exist in context " + std::to_string(commit.context) +
                                      ", or its key mj:" + flow + " was lost: `mycojobs doctor --rebuild` restores it");
   }
-  if (word == "conflict") {
+  if (status == "conflict") {
     return fail(Code::conflict, flow + " is at revision " + std::string(reply.at(1).text()) + ", and " +
                                     std::to_string(commit.expected_revision) + " was expected: read it again");
   }
-  if (word == "taken") return fail(Code::conflict, flow + ": these events were applied already: read it again");
+  if (status == "taken") return fail(Code::conflict, flow + ": these events were applied already: read it again");
   return {};
 }
 
@@ -628,104 +636,105 @@ Result<void> check_committed(const FlowCommit& commit, const Reply& reply) {
 
 Result<std::uint64_t> RedisFlows::commit(const FlowCommit& commit) {
   MJ_CHECK(check_commit(commit));
-  const auto remembered = taken_.find({commit.context, commit.flow});
-  const bool checked = commit.events_taken > 0 && remembered != taken_.end();
+  const auto applied_count = applied_events_.find({commit.context, commit.flow});
+  const bool has_event_count = commit.applied_events > 0 && applied_count != applied_events_.end();
   Arguments arguments;
   arguments.add(std::uint64_t{commit.context}).add(std::uint64_t{commit.flow}).add(commit.expected_revision);
-  arguments.add(std::uint64_t{commit.events_taken});
-  checked ? arguments.add(remembered->second) : arguments.add("");
+  arguments.add(std::uint64_t{commit.applied_events});
+  has_event_count ? arguments.add(applied_count->second) : arguments.add("");
   commit.due_ms ? arguments.add(*commit.due_ms) : arguments.add("");
   arguments.add(commit.checkpoint).add(commit.ended ? "1" : "0").add(std::uint64_t{commit.parent});
   arguments.add(std::uint64_t{commit.facts.size()});
   for (const RunFact& fact : commit.facts) {
     arguments.add(fact.kind);
     fact.node ? arguments.add(std::uint64_t{*fact.node}) : arguments.add("");
-    arguments.add(fact.more);
+    arguments.add(fact.data_json);
   }
-  arguments.add_list(commit.record);
+  arguments.add_list(commit.record_fields);
   add_quota(arguments);
-  arguments.add(std::uint64_t{commit.dispatch.size()});
+  arguments.add(std::uint64_t{commit.dispatches.size()});
   // Own the texts of which `arguments` has views. `planted` contains queues and records.
-  std::deque<std::pair<std::string, Fields>> planted;
-  std::deque<Fields> traced;
-  const std::string context = context_of_step(traces(), commit);
-  const std::uint64_t began_us = unix_us();
-  for (const FlowDispatch& each : commit.dispatch) {
+  std::deque<std::pair<std::string, Fields>> new_records;
+  std::deque<Fields> traced_fields;
+  const std::string context = step_traceparent(traces(), commit);
+  const std::uint64_t started_us = unix_us();
+  for (const FlowDispatch& each : commit.dispatches) {
     arguments.add(each.job_key)
-        .add_list(context.empty() ? each.set : traced.emplace_back(with_context(each.set, context)));
-    auto& [queue, record] = planted.emplace_back();
-    if (each.plant) {
-      Job own = *each.plant;
-      own.context_id = commit.context;
-      own.flow_id = commit.flow;
-      queue = queue_of_planned(own);
-      MJ_TRY(fields, planned_fields(own));
+        .add_list(context.empty() ? each.record_fields
+                                  : traced_fields.emplace_back(add_traceparent(each.record_fields, context)));
+    auto& [queue, record] = new_records.emplace_back();
+    if (each.new_node_job) {
+      Job planned_job = *each.new_node_job;
+      planned_job.context_id = commit.context;
+      planned_job.flow_id = commit.flow;
+      queue = dispatch_queue(planned_job);
+      MJ_TRY(fields, planned_fields(planned_job));
       record = std::move(fields);
     }
     arguments.add(queue).add_list(record);
   }
   arguments.add(std::uint64_t{commit.ends.size()});
   for (const FlowEnd& each : commit.ends) arguments.add(each.job_key).add_list(each.fields);
-  add_keys(arguments, commit.cancel);
-  add_keys(arguments, commit.requeue);
-  add_keys(arguments, commit.replan);
+  add_job_keys(arguments, commit.cancelled_jobs);
+  add_job_keys(arguments, commit.requeued_jobs);
+  add_job_keys(arguments, commit.replanned_jobs);
   MJ_TRY(reply, run(commit.context, scripts::flow_commit, arguments));
-  const std::string_view word = reply.at(0).text();
-  if (word == "conflict" || word == "taken") metrics().add(Metric::flow_commits, {commit.context, "conflict"});
+  const std::string_view status = reply.at(0).text();
+  if (status == "conflict" || status == "taken") metrics().add(Metric::flow_commits, {commit.context, "conflict"});
   MJ_CHECK(check_committed(commit, reply));
   count_commit(metrics(), commit);
-  trace_commit(traces(), commit, {began_us, unix_us()});
-  if (checked) remembered->second += commit.events_taken;
-  if (commit.ended) taken_.erase({commit.context, commit.flow});
+  trace_commit(traces(), commit, {started_us, unix_us()});
+  if (has_event_count) applied_count->second += commit.applied_events;
+  if (commit.ended) applied_events_.erase({commit.context, commit.flow});
   return reply.at(0).number();
 }
 
-Result<std::vector<FlowJobView>> RedisFlows::jobs(Id context, std::span<const std::string> job_keys) {
+Result<std::vector<FlowJobView>> RedisFlows::job_views(Id context, std::span<const std::string> job_keys) {
   std::vector<FlowJobView> out;
   while (out.size() < job_keys.size()) {
-    const auto some = job_keys.subspan(out.size(), std::min(kMaxReadBatch, job_keys.size() - out.size()));
+    const auto batch = job_keys.subspan(out.size(), std::min(kMaxReadBatch, job_keys.size() - out.size()));
     Arguments arguments;
-    arguments.add(std::uint64_t{some.size()});
-    for (const std::string& key : some) arguments.add(key);
+    arguments.add(std::uint64_t{batch.size()});
+    for (const std::string& key : batch) arguments.add(key);
     MJ_TRY(reply, run(context, scripts::flow_jobs, arguments));
     if (reply.size() == 0) return fail(Code::internal, "redis: jobs were requested, but the answer has none");
-    for (std::size_t i = 0; i < std::min(reply.size(), some.size()); ++i) {
-      out.push_back(job_view(some[i], reply.at(i)));
+    for (std::size_t i = 0; i < std::min(reply.size(), batch.size()); ++i) {
+      out.push_back(parse_job_view(batch[i], reply.at(i)));
     }
   }
   return out;
 }
 
-Result<FlowIndexEntries> RedisFlows::places(Id context, Id flow) {
+Result<FlowIndexEntries> RedisFlows::read_index_entries(Id context, Id flow) {
   MJ_TRY(reply, run(context, scripts::flow_places, Arguments{}.add(std::uint64_t{flow})));
   FlowIndexEntries out;
   out.state = reply.at(0).text();
-  out.active = reply.at(1).number() == 1;
+  out.in_active_index = reply.at(1).number() == 1;
   if (!reply.at(2).text().empty()) out.due_ms = reply.at(2).number();
-  out.ended = reply.at(3).number() == 1;
-  out.listed = reply.at(4).number() == 1;
+  out.in_ended_index = reply.at(3).number() == 1;
+  out.in_catalog = reply.at(4).number() == 1;
   out.revision = reply.at(5).number();
-  out.events = reply.at(6).number();
+  out.event_count = reply.at(6).number();
   out.now_ms = reply.at(7).number();
-  out.checkpoint = reply.at(8).number() == 1;
-  out.deaf = reply.at(9).number() == 1;
+  out.has_checkpoint = reply.at(8).number() == 1;
+  out.has_invalid_event_key = reply.at(9).number() == 1;
   out.identity = reply.at(10).fields();
-  out.indexed = reply.at(11).number() == 1;
-  out.used = reply.at(12).number() == 1;
-  out.keyed = reply.at(13).number() == 1;
-  out.row = reply.at(14).number();
-  out.index_row = reply.at(15).number();
+  out.in_name_catalog = reply.at(11).number() == 1;
+  out.in_definition_users = reply.at(12).number() == 1;
+  out.has_idempotency_entry = reply.at(13).number() == 1;
+  out.catalog_row = reply.at(14).number();
+  out.name_catalog_row = reply.at(15).number();
   return out;
 }
 
-Result<std::vector<FlowWait>> RedisFlows::flow_waits(Id context, Id flow, std::span<const Id> others) {
+Result<std::vector<FlowWait>> RedisFlows::flow_waits(Id context, Id flow, std::span<const Id> awaited_flows) {
   Arguments arguments;
-  arguments.add(std::uint64_t{flow}).add(std::uint64_t{others.size()});
-  for (const Id other : others) arguments.add(std::uint64_t{other});
+  arguments.add(std::uint64_t{flow}).add(std::uint64_t{awaited_flows.size()});
+  for (const Id awaited_flow : awaited_flows) arguments.add(std::uint64_t{awaited_flow});
   MJ_TRY(reply, run(context, scripts::flow_waits, arguments));
   std::vector<FlowWait> out;
-  for (std::size_t i = 0; i < std::min(reply.size(), others.size()); ++i)
-    out.push_back({others[i], std::string(reply.at(i).at(0).text()), reply.at(i).at(1).number() == 1});
+  for (std::size_t i = 0; i < std::min(reply.size(), awaited_flows.size()); ++i)
+    out.push_back({awaited_flows[i], std::string(reply.at(i).at(0).text()), reply.at(i).at(1).number() == 1});
   return out;
 }
 
@@ -739,9 +748,9 @@ Result<std::vector<CatalogEntry>> RedisFlows::catalog(Id context, const std::str
     entry.id = reply.at(i).at(0).text();
     const Fields fields = reply.at(i).at(1).fields();
     entry.flow_text = field_of(fields, "flow");
-    std::uint64_t at = 0;
-    const bool sound = is_flow_key("flow:" + entry.flow_text) && parse_u64(field_of(fields, "at"), at);
-    if (sound) entry.flow = static_cast<Id>(std::stoul(entry.flow_text));
+    std::uint64_t at_ms = 0;
+    const bool is_valid = is_flow_key("flow:" + entry.flow_text) && parse_u64(field_of(fields, "at"), at_ms);
+    if (is_valid) entry.flow = static_cast<Id>(std::stoul(entry.flow_text));
     out.push_back(std::move(entry));
   }
   return out;
@@ -753,11 +762,11 @@ Result<void> RedisFlows::drop_entry(Id context, const std::string& name, const C
 }
 
 Result<std::vector<ScheduleIndexEntries>> RedisFlows::schedule_states(Id context, std::span<const std::string> names) {
-  std::set<std::string> all(names.begin(), names.end());
-  MJ_TRY(listed, command(context, {"SMEMBERS", "mj:schedules"}));
-  for (std::size_t i = 0; i < listed.size(); ++i) all.emplace(listed.at(i).text());
+  std::set<std::string> all_names(names.begin(), names.end());
+  MJ_TRY(schedule_names, command(context, {"SMEMBERS", "mj:schedules"}));
+  for (std::size_t i = 0; i < schedule_names.size(); ++i) all_names.emplace(schedule_names.at(i).text());
   std::vector<ScheduleIndexEntries> out;
-  for (const std::string& name : all) {
+  for (const std::string& name : all_names) {
     MJ_TRY(reply, run(context, scripts::flow_schedule_places, Arguments{name}));
     out.push_back({name, reply.at(0).number() == 1, reply.at(1).number() == 1, reply.at(2).number() == 1,
                    std::string(reply.at(3).text())});
@@ -778,8 +787,8 @@ Result<void> RedisFlows::repair(Id context, Id flow, const FlowRepair& repair) {
   Arguments arguments;
   arguments.add(std::uint64_t{flow}).add(repair.revision).add(repair.state).add(std::uint64_t{repair.fixes.size()});
   for (const FlowFix& fix : repair.fixes) {
-    arguments.add(kKinds[static_cast<std::size_t>(fix.kind)]).add(kIndexes[static_cast<std::size_t>(fix.place)]);
-    arguments.add_list(fix.words);
+    arguments.add(kKinds[static_cast<std::size_t>(fix.kind)]).add(kIndexes[static_cast<std::size_t>(fix.index)]);
+    arguments.add_list(fix.fields);
   }
   MJ_TRY(reply, run(context, scripts::flow_repair, arguments));
   if (reply.text() == "moved") {
@@ -788,9 +797,9 @@ Result<void> RedisFlows::repair(Id context, Id flow, const FlowRepair& repair) {
   return {};
 }
 
-Result<void> RedisFlows::await_flow(Id context, Id flow, Id other) {
+Result<void> RedisFlows::await_flow(Id context, Id flow, Id awaited_flow) {
   Arguments arguments;
-  arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(std::uint64_t{other});
+  arguments.add(std::uint64_t{context}).add(std::uint64_t{flow}).add(std::uint64_t{awaited_flow});
   MJ_CHECK(run(context, scripts::flow_await, arguments));
   return {};
 }

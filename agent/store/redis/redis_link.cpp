@@ -11,11 +11,11 @@
 
 namespace mycojobs {
 
-bool Reply::nil() const { return !reply_ || reply_->type == REDIS_REPLY_NIL; }
-bool Reply::error() const { return reply_ && reply_->type == REDIS_REPLY_ERROR; }
+bool Reply::is_nil() const { return !reply_ || reply_->type == REDIS_REPLY_NIL; }
+bool Reply::is_error() const { return reply_ && reply_->type == REDIS_REPLY_ERROR; }
 std::string_view Reply::text() const {
   if (!reply_ || reply_->str == nullptr) return {};
-  const bool has_text = reply_->type == REDIS_REPLY_STRING || reply_->type == REDIS_REPLY_STATUS || error();
+  const bool has_text = reply_->type == REDIS_REPLY_STRING || reply_->type == REDIS_REPLY_STATUS || is_error();
   return has_text ? std::string_view(reply_->str, reply_->len) : std::string_view{};
 }
 std::uint64_t Reply::number() const {
@@ -26,8 +26,8 @@ std::uint64_t Reply::number() const {
 std::size_t Reply::size() const { return reply_ && reply_->type == REDIS_REPLY_ARRAY ? reply_->elements : 0; }
 Reply Reply::at(std::size_t index) const {
   if (index >= size()) return Reply(nullptr);
-  return Reply(std::shared_ptr<const redisReply>(
-      reply_, reply_->element[index]));  // the aliasing constructor keeps the whole reply alive
+  // The aliasing constructor shares the ownership of the whole reply.
+  return Reply(std::shared_ptr<const redisReply>(reply_, reply_->element[index]));
 }
 Fields Reply::fields() const {
   Fields out;
@@ -41,7 +41,7 @@ Arguments& Arguments::add(std::string_view text) {
   return *this;
 }
 Arguments& Arguments::add(std::string&& text) {
-  return add(std::string_view(*own_.emplace_back(std::make_unique<std::string>(std::move(text)))));
+  return add(std::string_view(*owned_.emplace_back(std::make_unique<std::string>(std::move(text)))));
 }
 Arguments& Arguments::add(std::uint64_t number) { return add(std::to_string(number)); }
 Arguments& Arguments::add_list(const Fields& fields) {
@@ -53,49 +53,50 @@ Arguments& Arguments::add_list(const Fields& fields) {
 namespace {
 
 // Records duration and errors of the calls of another link. The duration of a blocking command (extra_ms) is not
-// recorded, because most of it is an intended wait.
+// recorded, because most of the time is an intended wait.
 class MeteredLink final : public Link {
  public:
-  MeteredLink(std::unique_ptr<Link> way, std::shared_ptr<Metrics> metrics)
-      : way_(std::move(way)), metrics_(std::move(metrics)) {}
+  MeteredLink(std::unique_ptr<Link> link, std::shared_ptr<Metrics> metrics)
+      : link_(std::move(link)), metrics_(std::move(metrics)) {}
   Result<Reply> command(const Arguments& arguments, std::uint32_t extra_ms) override {
     const std::string_view name = arguments.list().empty() ? "" : arguments.list().front();
-    if (extra_ms > 0) return counted(name, way_->command(arguments, extra_ms));
-    return timed(name, [&] { return way_->command(arguments, 0); });
+    if (extra_ms > 0) return count_error(name, link_->command(arguments, extra_ms));
+    return observe_call(name, [&] { return link_->command(arguments, 0); });
   }
   Result<Reply> run(const Script& script, const Arguments& arguments) override {
-    return timed(script.name, [&] { return way_->run(script, arguments); });
+    return observe_call(script.name, [&] { return link_->run(script, arguments); });
   }
   std::optional<int> begin(const Script& script, const Arguments& arguments) override {
-    began_ = std::chrono::steady_clock::now();
-    return way_->begin(script, arguments);
+    started_at_ = std::chrono::steady_clock::now();
+    return link_->begin(script, arguments);
   }
   Result<Reply> finish(const Script& script, const Arguments& arguments) override {
-    return timed(script.name, began_, [&] { return way_->finish(script, arguments); });
+    return observe_call(script.name, started_at_, [&] { return link_->finish(script, arguments); });
   }
-  const std::string& server_run_id() const override { return way_->server_run_id(); }
-  bool has_been_leader() const override { return way_->has_been_leader(); }
+  const std::string& server_run_id() const override { return link_->server_run_id(); }
+  bool has_been_connected() const override { return link_->has_been_connected(); }
 
  private:
   template <class Call>
-  Result<Reply> timed(std::string_view name, const Call& call) {
-    return timed(name, std::chrono::steady_clock::now(), call);
+  Result<Reply> observe_call(std::string_view name, const Call& call) {
+    return observe_call(name, std::chrono::steady_clock::now(), call);
   }
   template <class Call>
-  Result<Reply> timed(std::string_view name, std::chrono::steady_clock::time_point began, const Call& call) {
+  Result<Reply> observe_call(std::string_view name, std::chrono::steady_clock::time_point started_at,
+                             const Call& call) {
     Result<Reply> reply = call();
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    metrics_->observe(Metric::store_calls, {name}, took.count());
-    return counted(name, std::move(reply));
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - started_at;
+    metrics_->observe(Metric::store_calls, {name}, elapsed.count());
+    return count_error(name, std::move(reply));
   }
-  Result<Reply> counted(std::string_view name, Result<Reply> reply) {
+  Result<Reply> count_error(std::string_view name, Result<Reply> reply) {
     if (!reply) metrics_->add(Metric::store_errors, {name, to_string(reply.error().code)});
     return reply;
   }
 
-  std::unique_ptr<Link> way_;
+  std::unique_ptr<Link> link_;
   std::shared_ptr<Metrics> metrics_;
-  std::chrono::steady_clock::time_point began_;
+  std::chrono::steady_clock::time_point started_at_;
 };
 
 Result<void> check_context(Id context) {
@@ -106,19 +107,20 @@ Result<void> check_context(Id context) {
 }  // namespace
 
 Result<Link*> ContextLinks::link(Id context) {
-  auto found = links_.find(context);
-  if (found == links_.end()) {
-    std::erase_if(links_, [](const auto& each) { return !each.second->has_been_leader(); });
-    MJ_TRY(opened, open_(context));
-    if (observed_.metrics->is_enabled()) opened = std::make_unique<MeteredLink>(std::move(opened), observed_.metrics);
-    found = links_.emplace(context, std::move(opened)).first;
+  auto entry = links_.find(context);
+  if (entry == links_.end()) {
+    std::erase_if(links_, [](const auto& candidate) { return !candidate.second->has_been_connected(); });
+    MJ_TRY(new_link, open_(context));
+    if (instrumentation_.metrics->is_enabled())
+      new_link = std::make_unique<MeteredLink>(std::move(new_link), instrumentation_.metrics);
+    entry = links_.emplace(context, std::move(new_link)).first;
   }
-  return found->second.get();
+  return entry->second.get();
 }
 
-Link* ContextLinks::known_link(Id context) {
-  const auto found = links_.find(context);
-  return found == links_.end() ? nullptr : found->second.get();
+Link* ContextLinks::find_link(Id context) {
+  const auto entry = links_.find(context);
+  return entry == links_.end() ? nullptr : entry->second.get();
 }
 
 Result<Reply> ContextLinks::run(Id context, const Script& script, const Arguments& arguments) {

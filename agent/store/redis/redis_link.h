@@ -34,8 +34,8 @@ namespace mycojobs {
 class Reply {
  public:
   explicit Reply(std::shared_ptr<const redisReply> reply) : reply_(std::move(reply)) {}
-  bool nil() const;
-  bool error() const;
+  bool is_nil() const;
+  bool is_error() const;
   std::string_view text() const;  // a string, a status or the text of an error
   std::uint64_t number() const;   // an integer or a decimal string; a negative integer is 0
   std::size_t size() const;
@@ -63,7 +63,7 @@ class Arguments {
 
  private:
   std::vector<std::string_view> list_;
-  std::vector<std::unique_ptr<std::string>> own_;
+  std::vector<std::unique_ptr<std::string>> owned_;
 };
 
 class Link {
@@ -81,15 +81,15 @@ class Link {
   virtual std::optional<int> begin(const Script&, const Arguments&) { return std::nullopt; }
   virtual Result<Reply> finish(const Script& script, const Arguments& arguments) { return run(script, arguments); }
   virtual const std::string& server_run_id() const = 0;  // run_id of the latest connection's server
-  // Returns true if the link has state worth keeping: it was connected to a database at least once.
-  virtual bool has_been_leader() const { return true; }
+  // Returns true if the link was connected to its database at least once.
+  virtual bool has_been_connected() const { return true; }
 };
 
 // Creates a link to the database of a context. Context 0: database 0 of the default server, for records without a
 // context.
 using OpenLink = std::function<Result<std::unique_ptr<Link>>(Id context)>;
 
-// Maximum number of bytes that jobs may keep in a context's database: records, output and results
+// Maximum number of bytes that jobs may store in a context's database: records, output and results
 // (store/scripts/lib/kept.lua). 0 means no limit.
 struct StoreQuota {
   std::uint64_t caller_bytes = 512ULL << 20;    // for the jobs of one caller
@@ -108,22 +108,24 @@ struct StoreInstrumentation {
 // exist do not accumulate links. The duration of each call is recorded in the metrics.
 class ContextLinks {
  protected:
-  explicit ContextLinks(OpenLink open, StoreInstrumentation observed = {})
-      : observed_(std::move(observed)), open_(std::move(open)) {}
+  explicit ContextLinks(OpenLink open, StoreInstrumentation instrumentation = {})
+      : instrumentation_(std::move(instrumentation)), open_(std::move(open)) {}
   ~ContextLinks() = default;
 
   Result<Link*> link(Id context);
-  Link* known_link(Id context);  // returns null if link() has not created it yet
+  Link* find_link(Id context);  // returns null if link() has not created the link yet
   // Link::run() and Link::command() on the link of a context. Error invalid: context 0.
   Result<Reply> run(Id context, const Script&, const Arguments&);
   Result<Reply> command(Id context, const Arguments&, std::uint32_t extra_ms = 0);
-  Metrics& metrics() const { return *observed_.metrics; }
-  Traces& traces() const { return *observed_.traces; }
+  Metrics& metrics() const { return *instrumentation_.metrics; }
+  Traces& traces() const { return *instrumentation_.traces; }
   // Adds the two quota arguments, which a script reads with read_quota().
-  void add_quota(Arguments& to) const { to.add(observed_.quota.caller_bytes).add(observed_.quota.context_bytes); }
+  void add_quota(Arguments& arguments) const {
+    arguments.add(instrumentation_.quota.caller_bytes).add(instrumentation_.quota.context_bytes);
+  }
 
  private:
-  StoreInstrumentation observed_;
+  StoreInstrumentation instrumentation_;
   OpenLink open_;
   std::map<Id, std::unique_ptr<Link>> links_;
 };

@@ -18,8 +18,8 @@ namespace {
 constexpr std::size_t kMaxWriteBytes = 8U << 20;
 constexpr std::size_t kMaxWriteEntries = 100000;
 constexpr std::uint64_t kIndexBatch = 100;
-constexpr std::uint64_t kIndexBytes = 512U << 10;
-constexpr int kSchemaTries = 5;
+constexpr std::uint64_t kMaxIndexBatchBytes = 512U << 10;
+constexpr int kMaxSchemaAttempts = 5;
 constexpr std::size_t kMaxSchemas = 1000;
 
 std::string_view to_string(ObjectOp::Verb verb) {
@@ -27,10 +27,10 @@ std::string_view to_string(ObjectOp::Verb verb) {
   return verb == ObjectOp::Verb::remove ? "remove" : "check";
 }
 
-std::string shown_object(const ObjectOp& op) { return op.of.kind + " " + excerpt(op.id, 80); }
+std::string format_object(const ObjectOp& op) { return op.kind.kind + " " + excerpt(op.id, 80); }
 
 // Returns the prefix of an error message: "operations[2]: " if there are several operations.
-std::string place(std::span<const ObjectOp> ops, std::size_t index) {
+std::string operation_prefix(std::span<const ObjectOp> ops, std::size_t index) {
   return ops.size() == 1 ? "" : "operations[" + std::to_string(index) + "]: ";
 }
 
@@ -39,34 +39,35 @@ Result<void> check_ops(std::span<const ObjectOp> ops) {
     return fail(Code::invalid,
                 "operations: " + std::to_string(ops.size()) + " are not 1 to " + std::to_string(kMaxObjectOps));
   }
-  std::map<std::pair<ObjectKind, std::string>, std::size_t> seen;
+  std::map<std::pair<ObjectKind, std::string>, std::size_t> positions;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const ObjectOp& op = ops[i];
-    MJ_CHECK(check_object_name(place(ops, i) + "namespace", op.of.space));
-    MJ_CHECK(check_object_name(place(ops, i) + "kind", op.of.kind));
-    MJ_CHECK(check_object_id(place(ops, i) + "id", op.id));
+    MJ_CHECK(check_object_name(operation_prefix(ops, i) + "namespace", op.kind.name_space));
+    MJ_CHECK(check_object_name(operation_prefix(ops, i) + "kind", op.kind.kind));
+    MJ_CHECK(check_object_id(operation_prefix(ops, i) + "id", op.id));
     if (op.verb == ObjectOp::Verb::check && !op.version) {
-      return fail(Code::invalid, place(ops, i) + "version: is missing; a check needs it");
+      return fail(Code::invalid, operation_prefix(ops, i) + "version: is missing; a check needs it");
     }
-    if (op.version && *op.version > (1ULL << 53)) return fail(Code::invalid, place(ops, i) + "version: is too large");
-    const auto [other, fresh] = seen.try_emplace({op.of, op.id}, i);
-    if (!fresh) {
-      return fail(Code::invalid, place(ops, i) + shown_object(op) + " is that of operations[" +
-                                     std::to_string(other->second) + "]: one operation for each object");
+    if (op.version && *op.version > (1ULL << 53))
+      return fail(Code::invalid, operation_prefix(ops, i) + "version: is too large");
+    const auto [entry, is_new] = positions.try_emplace({op.kind, op.id}, i);
+    if (!is_new) {
+      return fail(Code::invalid, operation_prefix(ops, i) + format_object(op) + " is that of operations[" +
+                                     std::to_string(entry->second) + "]: one operation for each object");
     }
   }
   return {};
 }
 
 // Arguments of one put.
-struct Body {
+struct PutArguments {
   std::string json, entries;
 };
 
 std::vector<ObjectStamp> read_stamps(std::string_view text, std::span<const ObjectOp> ops) {
   std::vector<ObjectStamp> stamps;
   for (const ObjectOp& op : ops) {
-    const auto take = [&](char end) {
+    const auto parse_number = [&](char end) {
       const auto at = std::min(text.find(end), text.size());
       std::uint64_t number = 0;
       parse_u64(text.substr(0, at), number);
@@ -75,58 +76,60 @@ std::vector<ObjectStamp> read_stamps(std::string_view text, std::span<const Obje
     };
     ObjectStamp stamp;
     stamp.id = op.id;
-    stamp.version = take(',');
-    stamp.created_ms = take(',');
-    stamp.updated_ms = take(';');
+    stamp.version = parse_number(',');
+    stamp.created_ms = parse_number(',');
+    stamp.updated_ms = parse_number(';');
     stamps.push_back(std::move(stamp));
   }
   return stamps;
 }
 
-tl::unexpected<Error> refusal(const Reply& reply, std::span<const ObjectOp> ops, const ClaimRef& claim) {
-  const std::string_view why = reply.at(0).text();
-  if (why == "stale") {
+tl::unexpected<Error> write_error(const Reply& reply, std::span<const ObjectOp> ops, const ClaimRef& claim) {
+  const std::string_view status = reply.at(0).text();
+  if (status == "stale") {
     return fail(Code::stale_claim, claim.job_key + " has been overtaken: its claim is not live any more");
   }
-  if (why == "full") {
+  if (status == "full") {
     return fail(Code::too_large, "kind: the context has " + std::to_string(kMaxObjectKinds) +
                                      " kinds already: use fewer kinds and distinguish objects by a field");
   }
   const std::size_t index = reply.at(1).number() - 1;
-  if (index >= ops.size()) return fail(Code::internal, "redis: a write was answered " + excerpt(why));
+  if (index >= ops.size()) return fail(Code::internal, "redis: a write was answered " + excerpt(status));
   const ObjectOp& op = ops[index];
-  const std::string what = place(ops, index) + shown_object(op);
-  if (why == "missing") return fail(Code::not_found, what + " does not exist");
-  if (why != "conflict") return fail(Code::internal, "redis: a write was answered " + excerpt(why));
+  const std::string object_text = operation_prefix(ops, index) + format_object(op);
+  if (status == "missing") return fail(Code::not_found, object_text + " does not exist");
+  if (status != "conflict") return fail(Code::internal, "redis: a write was answered " + excerpt(status));
   const std::uint64_t version = reply.at(2).number();
   if (version == 0) {
-    return fail(Code::conflict, what + " does not exist, and version " + std::to_string(*op.version) + " was expected");
+    return fail(Code::conflict,
+                object_text + " does not exist, and version " + std::to_string(*op.version) + " was expected");
   }
-  if (*op.version == 0) return fail(Code::conflict, what + " exists, in version " + std::to_string(version));
-  return fail(Code::conflict, what + " is in version " + std::to_string(version) + ", and " +
+  if (*op.version == 0) return fail(Code::conflict, object_text + " exists, in version " + std::to_string(version));
+  return fail(Code::conflict, object_text + " is in version " + std::to_string(version) + ", and " +
                                   std::to_string(*op.version) + " was expected: get it again");
 }
 
 }  // namespace
 
-std::string joined(const ObjectKind& of) { return of.space + ":" + of.kind; }
-std::string object_key(const ObjectKind& of, std::string_view id) {
-  return "mj:osis:object:" + joined(of) + ":" + std::string(id);
+std::string kind_name(const ObjectKind& kind) { return kind.name_space + ":" + kind.kind; }
+std::string object_key(const ObjectKind& kind, std::string_view id) {
+  return "mj:osis:object:" + kind_name(kind) + ":" + std::string(id);
 }
-std::string object_ids_key(const ObjectKind& of) { return "mj:osis:ids:" + joined(of); }
-std::string object_kind_key(const ObjectKind& of) { return "mj:osis:kind:" + joined(of); }
-std::string object_index_key(const ObjectKind& of, std::string_view field) {
-  return field.empty() ? "mj:osis:words:" + joined(of) : "mj:osis:index:" + joined(of) + ":" + std::string(field);
+std::string object_ids_key(const ObjectKind& kind) { return "mj:osis:ids:" + kind_name(kind); }
+std::string object_kind_key(const ObjectKind& kind) { return "mj:osis:kind:" + kind_name(kind); }
+std::string object_index_key(const ObjectKind& kind, std::string_view field) {
+  return field.empty() ? "mj:osis:words:" + kind_name(kind)
+                       : "mj:osis:index:" + kind_name(kind) + ":" + std::string(field);
 }
 
-Result<void> check_kind(Id context, const ObjectKind& of) {
+Result<void> check_kind(Id context, const ObjectKind& kind) {
   if (context == 0) return fail(Code::invalid, "context 0 is where actors live; contexts begin with 1");
-  MJ_CHECK(check_object_name("namespace", of.space));
-  return check_object_name("kind", of.kind);
+  MJ_CHECK(check_object_name("namespace", kind.name_space));
+  return check_object_name("kind", kind.kind);
 }
 
-Result<RedisObjects::Schema> RedisObjects::load_schema(Id context, const ObjectKind& of) {
-  MJ_TRY(reply, command(context, {"HGETALL", object_kind_key(of)}));
+Result<RedisObjects::Schema> RedisObjects::load_schema(Id context, const ObjectKind& kind) {
+  MJ_TRY(reply, command(context, {"HGETALL", object_kind_key(kind)}));
   Schema loaded;
   for (const auto& [name, value] : reply.fields()) {
     if (name == "rev") loaded.rev = value;
@@ -137,30 +140,30 @@ Result<RedisObjects::Schema> RedisObjects::load_schema(Id context, const ObjectK
   std::sort(loaded.fields.index.begin(), loaded.fields.index.end());
   std::sort(loaded.fields.text.begin(), loaded.fields.text.end());
   if (schemas_.size() >= kMaxSchemas) schemas_.clear();
-  schemas_.insert_or_assign({context, of}, loaded);
+  schemas_.insert_or_assign({context, kind}, loaded);
   return loaded;
 }
 
-Result<RedisObjects::Schema> RedisObjects::schema(Id context, const ObjectKind& of) {
-  const auto found = schemas_.find({context, of});
-  if (found != schemas_.end()) return found->second;
-  return load_schema(context, of);
+Result<RedisObjects::Schema> RedisObjects::schema(Id context, const ObjectKind& kind) {
+  const auto page_reply = schemas_.find({context, kind});
+  if (page_reply != schemas_.end()) return page_reply->second;
+  return load_schema(context, kind);
 }
 
 Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string& call, std::span<const ObjectOp> ops) {
-  std::vector<Body> bodies(ops.size());
+  std::vector<PutArguments> bodies(ops.size());
   std::vector<std::string> names(ops.size()), revs(ops.size()), versions(ops.size());
   std::size_t bytes = 0, entries = 0;
   for (std::size_t i = 0; i < ops.size(); ++i) {
     const ObjectOp& op = ops[i];
-    names[i] = joined(op.of);
+    names[i] = kind_name(op.kind);
     if (op.version) versions[i] = std::to_string(*op.version);
     if (op.verb != ObjectOp::Verb::put) continue;
     auto json = object_with_id(op.json, op.id);
-    if (!json) return fail(std::move(json).error(), place(ops, i) + "object");
-    MJ_TRY(known, schema(claim.context, op.of));
-    revs[i] = known.rev;
-    MJ_TRY(indexed, index_entries(*json, known.fields));
+    if (!json) return fail(std::move(json).error(), operation_prefix(ops, i) + "object");
+    MJ_TRY(schema_now, schema(claim.context, op.kind));
+    revs[i] = schema_now.rev;
+    MJ_TRY(indexed, index_entries(*json, schema_now.fields));
     bytes += json->size() + indexed.size();
     entries += static_cast<std::size_t>(std::count(indexed.begin(), indexed.end(), '\3'));
     bodies[i] = {std::move(*json), std::move(indexed)};
@@ -182,79 +185,80 @@ Result<Reply> RedisObjects::write_once(const ClaimRef& claim, const std::string&
 
 Result<WriteReply> RedisObjects::write(const ClaimRef& claim, const std::string& call, std::span<const ObjectOp> ops) {
   MJ_CHECK(check_ops(ops));
-  for (int tries = 0; tries < kSchemaTries; ++tries) {
+  for (int attempt = 0; attempt < kMaxSchemaAttempts; ++attempt) {
     MJ_TRY(reply, write_once(claim, call, ops));
     const std::string_view answer = reply.at(0).text();
     if (answer == "ok") return WriteReply{"", read_stamps(reply.at(1).text(), ops)};
     if (answer == "busy") return WriteReply{std::string(reply.at(1).text()), {}};
-    if (answer != "schema") return refusal(reply, ops, claim);
-    for (const ObjectOp& op : ops) schemas_.erase({claim.context, op.of});
+    if (answer != "schema") return write_error(reply, ops, claim);
+    for (const ObjectOp& op : ops) schemas_.erase({claim.context, op.kind});
   }
   return fail(Code::unavailable, "kind: its declared fields change all the time");
 }
 
-Result<DeclareReply> RedisObjects::declare(const ClaimRef& claim, const ObjectKind& of,
+Result<DeclareReply> RedisObjects::declare(const ClaimRef& claim, const ObjectKind& kind,
                                            const std::vector<std::string>& index,
                                            const std::vector<std::string>& text) {
-  MJ_TRY(known, is_declared(claim.context, of, index, text));
-  if (known) return DeclareReply{"", schemas_.at({claim.context, of}).indexing};
+  MJ_TRY(schema_now, is_declared(claim.context, kind, index, text));
+  if (schema_now) return DeclareReply{"", schemas_.at({claim.context, kind}).indexing};
   std::set<std::string> names;
   for (const std::string& field : index) names.insert("i " + field);
   for (const std::string& field : text) names.insert("t " + field);
   Arguments arguments{claim.job_key, claim.claim_id, claim.token};
-  const std::string name = joined(of);
+  const std::string name = kind_name(kind);
   arguments.add(name).add(std::uint64_t{kMaxDeclaredFields}).add(std::uint64_t{names.size()});
   for (const std::string& each : names) arguments.add(each);
   MJ_TRY(reply, run(claim.context, scripts::object_declare, arguments));
   const std::string_view answer = reply.at(0).text();
-  schemas_.erase({claim.context, of});
+  schemas_.erase({claim.context, kind});
   if (answer == "ok") return DeclareReply{"", reply.at(1).number() == 1};
   if (answer == "busy") return DeclareReply{std::string(reply.at(1).text()), false};
   if (answer == "fields") {
-    return fail(Code::too_large, "index, text: " + of.kind + " declares " + std::to_string(reply.at(1).number()) +
+    return fail(Code::too_large, "index, text: " + kind.kind + " declares " + std::to_string(reply.at(1).number()) +
                                      " fields already, and may declare " + std::to_string(kMaxDeclaredFields) +
                                      " in total: use another kind for the others");
   }
-  return refusal(reply, {}, claim);
+  return write_error(reply, {}, claim);
 }
 
-Result<bool> RedisObjects::is_declared(Id context, const ObjectKind& of, const std::vector<std::string>& index,
+Result<bool> RedisObjects::is_declared(Id context, const ObjectKind& kind, const std::vector<std::string>& index,
                                        const std::vector<std::string>& text) {
-  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_kind(context, kind));
   for (const std::string& field : index) MJ_CHECK(check_object_field("index", field));
   for (const std::string& field : text) MJ_CHECK(check_object_field("text", field));
-  MJ_TRY(known, load_schema(context, of));
-  const auto all_in = [](const std::vector<std::string>& asked, const std::vector<std::string>& there) {
-    return std::all_of(asked.begin(), asked.end(),
-                       [&](const std::string& each) { return std::binary_search(there.begin(), there.end(), each); });
+  MJ_TRY(schema_now, load_schema(context, kind));
+  const auto contains_all = [](const std::vector<std::string>& requested, const std::vector<std::string>& declared) {
+    return std::all_of(requested.begin(), requested.end(), [&](const std::string& each) {
+      return std::binary_search(declared.begin(), declared.end(), each);
+    });
   };
-  return all_in(index, known.fields.index) && all_in(text, known.fields.text);
+  return contains_all(index, schema_now.fields.index) && contains_all(text, schema_now.fields.text);
 }
 
-Result<bool> RedisObjects::index_more(Id context, const ObjectKind& of) {
-  MJ_CHECK(check_kind(context, of));
-  MJ_TRY(now, load_schema(context, of));
-  if (!now.indexing) return false;
-  const std::string name = joined(of);
-  const std::string low = now.indexed.empty() ? "-" : "(" + now.indexed;
-  const std::string ids = object_ids_key(of);
+Result<bool> RedisObjects::index_more(Id context, const ObjectKind& kind) {
+  MJ_CHECK(check_kind(context, kind));
+  MJ_TRY(current, load_schema(context, kind));
+  if (!current.indexing) return false;
+  const std::string name = kind_name(kind);
+  const std::string low = current.indexed.empty() ? "-" : "(" + current.indexed;
+  const std::string ids = object_ids_key(kind);
   Arguments query{name, ""};
-  query.add(ids).add(low).add("+").add(kIndexBatch).add(kIndexBytes);
+  query.add(ids).add(low).add("+").add(kIndexBatch).add(kMaxIndexBatchBytes);
   MJ_TRY(reply, run(context, scripts::object_page, query));
   const Reply page = reply.at(1);
   const std::string after(page.at(0).text());
   std::vector<std::string> items;
   for (std::size_t i = 0; i < page.at(1).size(); ++i) {
     const Reply each = page.at(1).at(i);
-    auto entries = index_entries(each.at(1).text(), now.fields);
+    auto entries = index_entries(each.at(1).text(), current.fields);
     items.emplace_back(each.at(0).text());
     items.emplace_back(each.at(2).text());
     items.push_back(std::move(entries).value_or(""));  // an invalid object of another client gets no entries
   }
-  Arguments done{name, now.rev, after};
-  done.add(std::uint64_t{items.size()});
-  for (const std::string& each : items) done.add(each);
-  MJ_TRY(changed, run(context, scripts::object_index, done));
+  Arguments update{name, current.rev, after};
+  update.add(std::uint64_t{items.size()});
+  for (const std::string& each : items) update.add(each);
+  MJ_TRY(changed, run(context, scripts::object_index, update));
   return changed.number() == 0 || !after.empty();
 }
 
@@ -267,7 +271,7 @@ Result<void> RedisObjects::release(const ClaimRef& claim) {
 
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4U << 20;
+constexpr std::uint64_t kMaxPageBytes = 4U << 20;
 constexpr std::uint64_t kMaxCandidates = 2000;  // scanned objects in one step of a search
 constexpr std::size_t kNumberDigits = 16;
 
@@ -281,12 +285,12 @@ Result<void> check_after(std::string_view after) {
   return check_object_id("after", after);
 }
 
-std::string id_of_member(std::string_view member) {
+std::string parse_member_id(std::string_view member) {
   const auto end = member.find('\1');
   return std::string(end == std::string_view::npos ? member : member.substr(end + 1));
 }
 
-Result<StoredObject> read_object(const ObjectKind& of, std::string id, const Reply& fields, std::size_t first) {
+Result<StoredObject> read_object(const ObjectKind& kind, std::string id, const Reply& fields, std::size_t first) {
   StoredObject object;
   object.id = std::move(id);
   object.json = fields.at(first).text();
@@ -294,13 +298,13 @@ Result<StoredObject> read_object(const ObjectKind& of, std::string id, const Rep
   object.created_ms = fields.at(first + 2).number();
   object.updated_ms = fields.at(first + 3).number();
   if (is_object_json(object.json)) return object;
-  return fail(Code::invalid, of.kind + " " + excerpt(object.id, 80) +
+  return fail(Code::invalid, kind.kind + " " + excerpt(object.id, 80) +
                                  " is not a JSON object: another client wrote it; put it again or delete it");
 }
 
-Result<ObjectPage> undeclared(const ObjectKind& of, const std::string& what) {
-  return fail(Code::invalid,
-              what + " of " + of.space + "/" + of.kind + " is declared: declare searchable fields with osis.declare");
+Result<ObjectPage> undeclared_error(const ObjectKind& kind, const std::string& object_text) {
+  return fail(Code::invalid, object_text + " of " + kind.name_space + "/" + kind.kind +
+                                 " is declared: declare searchable fields with osis.declare");
 }
 
 struct Range {
@@ -309,7 +313,7 @@ struct Range {
 
 // Returns the bounds of a query for a range of numbers. after: a cursor (16 hex digits of the value, a blank, the id),
 // or empty.
-Result<Range> range_of(const ObjectQuery& query, const std::string& after) {
+Result<Range> make_range(const ObjectQuery& query, const std::string& after) {
   const auto finite = [](const std::optional<double>& number) { return !number || std::isfinite(*number); };
   if (!finite(query.min) || !finite(query.max)) return fail(Code::invalid, "min, max: are to be finite numbers");
   Range range;
@@ -329,71 +333,75 @@ Result<Range> range_of(const ObjectQuery& query, const std::string& after) {
 
 }  // namespace
 
-Result<StoredObject> RedisObjects::get(Id context, const ObjectKind& of, const std::string& id) {
-  MJ_CHECK(check_kind(context, of));
+Result<StoredObject> RedisObjects::get(Id context, const ObjectKind& kind, const std::string& id) {
+  MJ_CHECK(check_kind(context, kind));
   MJ_CHECK(check_object_id("id", id));
-  MJ_TRY(reply, command(context, {"HMGET", object_key(of, id), "json", "version", "created_ms", "updated_ms"}));
-  if (reply.at(0).nil()) {
-    return fail(Code::not_found, of.kind + " " + excerpt(id, 80) + " of namespace " + of.space + " does not exist");
+  MJ_TRY(reply, command(context, {"HMGET", object_key(kind, id), "json", "version", "created_ms", "updated_ms"}));
+  if (reply.at(0).is_nil()) {
+    return fail(Code::not_found,
+                kind.kind + " " + excerpt(id, 80) + " of namespace " + kind.name_space + " does not exist");
   }
-  return read_object(of, id, reply, 0);
+  return read_object(kind, id, reply, 0);
 }
 
-Result<ObjectPage> RedisObjects::page(Id context, const ObjectKind& of, const PageRequest& asked, std::size_t limit,
-                                      std::string& last) {
-  const std::string name = joined(of);
-  Arguments arguments{name, asked.field, asked.key, asked.low, asked.high};
-  MJ_TRY(reply, run(context, scripts::object_page, arguments.add(std::uint64_t{limit}).add(kPageBytes)));
+Result<ObjectPage> RedisObjects::page(Id context, const ObjectKind& kind, const PageRequest& requested,
+                                      std::size_t limit, std::string& last_member) {
+  const std::string name = kind_name(kind);
+  Arguments arguments{name, requested.field, requested.key, requested.low, requested.high};
+  MJ_TRY(reply, run(context, scripts::object_page, arguments.add(std::uint64_t{limit}).add(kMaxPageBytes)));
   ObjectPage out;
-  if (reply.at(0).text() == "undeclared") return undeclared(of, "field: no " + excerpt(asked.field.substr(2), 80));
+  if (reply.at(0).text() == "undeclared")
+    return undeclared_error(kind, "field: no " + excerpt(requested.field.substr(2), 80));
   out.indexing = reply.at(0).text() == "indexing";
-  const Reply found = reply.at(1);
-  last = found.at(0).text();
-  for (std::size_t i = 0; i < found.at(1).size(); ++i) {
-    const Reply each = found.at(1).at(i);
-    MJ_TRY(object, read_object(of, std::string(each.at(0).text()), each, 1));
+  const Reply page_reply = reply.at(1);
+  last_member = page_reply.at(0).text();
+  for (std::size_t i = 0; i < page_reply.at(1).size(); ++i) {
+    const Reply each = page_reply.at(1).at(i);
+    MJ_TRY(object, read_object(kind, std::string(each.at(0).text()), each, 1));
     out.objects.push_back(std::move(object));
   }
   return out;
 }
 
-Result<ObjectPage> RedisObjects::list(Id context, const ObjectKind& of, const std::string& after, std::size_t limit) {
-  MJ_CHECK(check_kind(context, of));
+Result<ObjectPage> RedisObjects::list(Id context, const ObjectKind& kind, const std::string& after, std::size_t limit) {
+  MJ_CHECK(check_kind(context, kind));
   MJ_CHECK(check_limit(limit));
   MJ_CHECK(check_after(after));
-  std::string last;
-  MJ_TRY(out, page(context, of, {"", object_ids_key(of), after.empty() ? "-" : "(" + after, "+"}, limit, last));
-  out.after = last;
+  std::string last_member;
+  MJ_TRY(out,
+         page(context, kind, {"", object_ids_key(kind), after.empty() ? "-" : "(" + after, "+"}, limit, last_member));
+  out.next_cursor = last_member;
   return std::move(out);
 }
 
-Result<ObjectPage> RedisObjects::find(Id context, const ObjectKind& of, const ObjectQuery& query,
+Result<ObjectPage> RedisObjects::find(Id context, const ObjectKind& kind, const ObjectQuery& query,
                                       const std::string& after, std::size_t limit) {
-  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_kind(context, kind));
   MJ_CHECK(check_limit(limit));
   MJ_CHECK(check_object_field("field", query.field));
-  const std::string field = "i " + query.field, key = object_index_key(of, query.field);
-  std::string last;
+  const std::string field = "i " + query.field, key = object_index_key(kind, query.field);
+  std::string last_member;
   if (!query.equal) {
-    MJ_TRY(range, range_of(query, after));
-    MJ_TRY(out, page(context, of, {field, key, range.low, range.high}, limit, last));
-    if (!last.empty()) out.after = last.substr(1, kNumberDigits) + " " + id_of_member(last);
+    MJ_TRY(range, make_range(query, after));
+    MJ_TRY(out, page(context, kind, {field, key, range.low, range.high}, limit, last_member));
+    if (!last_member.empty())
+      out.next_cursor = last_member.substr(1, kNumberDigits) + " " + parse_member_id(last_member);
     return std::move(out);
   }
   MJ_CHECK(check_after(after));
   const std::string value = index_value(*query.equal);
   const std::string low = after.empty() ? "[" + value + "\1" : "(" + value + "\1" + after;
-  MJ_TRY(out, page(context, of, {field, key, low, "(" + value + "\2"}, limit, last));
+  MJ_TRY(out, page(context, kind, {field, key, low, "(" + value + "\2"}, limit, last_member));
   // Long texts with the same beginning have the same index entry, so the values are compared.
   std::erase_if(out.objects,
                 [&](const StoredObject& each) { return !has_value(each.json, query.field, *query.equal); });
-  out.after = last.empty() ? "" : id_of_member(last);
+  out.next_cursor = last_member.empty() ? "" : parse_member_id(last_member);
   return std::move(out);
 }
 
-Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& of, const std::string& text,
+Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& kind, const std::string& text,
                                         const std::string& after, std::size_t limit) {
-  MJ_CHECK(check_kind(context, of));
+  MJ_CHECK(check_kind(context, kind));
   MJ_CHECK(check_limit(limit));
   MJ_CHECK(check_after(after));
   std::set<std::string> words;
@@ -402,27 +410,27 @@ Result<ObjectPage> RedisObjects::search(Id context, const ObjectKind& of, const 
     return fail(Code::invalid, "text: has " + std::to_string(words.size()) +
                                    " words to search for; the limit is 1 to " + std::to_string(kMaxSearchWords));
   }
-  const std::string name = joined(of);
+  const std::string name = kind_name(kind);
   Arguments arguments{name, after};
-  arguments.add(std::uint64_t{limit}).add(kPageBytes).add(kMaxCandidates).add(std::uint64_t{words.size()});
+  arguments.add(std::uint64_t{limit}).add(kMaxPageBytes).add(kMaxCandidates).add(std::uint64_t{words.size()});
   for (const std::string& word : words) arguments.add(word);
   MJ_TRY(reply, run(context, scripts::object_search, arguments));
-  if (reply.at(0).text() == "undeclared") return undeclared(of, "text: no field for words");
+  if (reply.at(0).text() == "undeclared") return undeclared_error(kind, "text: no field for words");
   ObjectPage out;
   out.indexing = reply.at(0).text() == "indexing";
-  const Reply found = reply.at(1);
-  out.after = found.at(0).text();
-  for (std::size_t i = 0; i < found.at(1).size(); ++i) {
-    const Reply each = found.at(1).at(i);
-    MJ_TRY(object, read_object(of, std::string(each.at(0).text()), each, 1));
+  const Reply page_reply = reply.at(1);
+  out.next_cursor = page_reply.at(0).text();
+  for (std::size_t i = 0; i < page_reply.at(1).size(); ++i) {
+    const Reply each = page_reply.at(1).at(i);
+    MJ_TRY(object, read_object(kind, std::string(each.at(0).text()), each, 1));
     out.objects.push_back(std::move(object));
   }
   return out;
 }
 
-Result<std::uint64_t> RedisObjects::count(Id context, const ObjectKind& of) {
-  MJ_CHECK(check_kind(context, of));
-  MJ_TRY(reply, command(context, {"ZCARD", object_ids_key(of)}));
+Result<std::uint64_t> RedisObjects::count(Id context, const ObjectKind& kind) {
+  MJ_CHECK(check_kind(context, kind));
+  MJ_TRY(reply, command(context, {"ZCARD", object_ids_key(kind)}));
   return reply.number();
 }
 
@@ -456,7 +464,7 @@ constexpr std::string_view kBatch = "1000";
 // The parts of a key "mj:osis:<word>:...".
 struct ParsedObjectKey {
   std::string word;
-  ObjectKind of;
+  ObjectKind kind;
   std::string rest;  // id of an object, or field of an index
 };
 // Returns nullopt if the key does not belong to a kind.
@@ -482,17 +490,29 @@ struct KindKeys {
   std::set<std::string> indexes;  // fields with an index; "": the index of words
 };
 
+using EntriesByField = std::map<std::string, std::unordered_set<std::string>>;  // field "": the index of words
+
+// Adds the index entries of an object, as stored with the object, to the entries of each field.
+void add_entries_by_field(const std::string& entries, const std::string& id, EntriesByField& by_field) {
+  for (std::size_t begin = 0; begin < entries.size();) {
+    const auto middle = entries.find('\2', begin), end = entries.find('\3', begin);
+    if (middle == std::string::npos || end == std::string::npos || middle > end) return;
+    by_field[entries.substr(begin, middle - begin)].insert(entries.substr(middle + 1, end - middle - 1) + '\1' + id);
+    begin = end + 1;
+  }
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> RedisObjects::all_keys(Id context) {
-  std::set<std::string> found;
+  std::set<std::string> page_reply;
   std::string cursor = "0";
   do {
     MJ_TRY(page, command(context, {"SCAN", cursor, "COUNT", kBatch, "MATCH", "mj:osis:*"}));
     cursor = page.at(0).text();
-    for (std::size_t i = 0; i < page.at(1).size(); ++i) found.emplace(page.at(1).at(i).text());
+    for (std::size_t i = 0; i < page.at(1).size(); ++i) page_reply.emplace(page.at(1).at(i).text());
   } while (cursor != "0");
-  return std::vector<std::string>(found.begin(), found.end());
+  return std::vector<std::string>(page_reply.begin(), page_reply.end());
 }
 
 Result<std::vector<std::string>> RedisObjects::members(Id context, const std::string& key) {
@@ -508,97 +528,94 @@ Result<std::vector<std::string>> RedisObjects::members(Id context, const std::st
 
 Result<ObjectsVerdict> RedisObjects::verify(Id context, std::size_t max_problems) {  // NOLINT(*-function-size)
   ObjectsVerdict verdict;
-  ObjectKind at_kind;
-  const auto wrong = [&](std::string text) {
-    if (verdict.problems.size() < max_problems) verdict.problems.push_back({at_kind, std::move(text)});
+  ObjectKind current_kind;
+  const auto add_problem = [&](std::string text) {
+    if (verdict.problems.size() < max_problems) verdict.problems.push_back({current_kind, std::move(text)});
   };
   MJ_TRY(keys, all_keys(context));
   std::map<ObjectKind, KindKeys> kinds;
   for (const std::string& key : keys) {
-    const auto named = parse_key(key);
-    if (!named) continue;
-    KindKeys& kind = kinds[named->of];
-    if (named->word == "object") kind.ids.insert(named->rest);
-    if (named->word == "index" || named->word == "words") kind.indexes.insert(named->rest);
+    const auto parsed = parse_key(key);
+    if (!parsed) continue;
+    KindKeys& kind_keys = kinds[parsed->kind];
+    if (parsed->word == "object") kind_keys.ids.insert(parsed->rest);
+    if (parsed->word == "index" || parsed->word == "words") kind_keys.indexes.insert(parsed->rest);
   }
-  MJ_TRY(listed, members(context, "mj:osis:kinds"));
-  for (const auto& [of, kind] : kinds) {
-    const std::string name = joined(of);
-    at_kind = of;
-    if (!kind.ids.empty() && !std::binary_search(listed.begin(), listed.end(), name)) {
-      wrong("is not in the list of kinds");
+  MJ_TRY(kind_names, members(context, "mj:osis:kinds"));
+  for (const auto& [kind, kind_keys] : kinds) {
+    const std::string name = kind_name(kind);
+    current_kind = kind;
+    if (!kind_keys.ids.empty() && !std::binary_search(kind_names.begin(), kind_names.end(), name)) {
+      add_problem("is not in the list of kinds");
     }
-    MJ_TRY(ids, members(context, object_ids_key(of)));
+    MJ_TRY(ids, members(context, object_ids_key(kind)));
     for (const std::string& id : ids) {
-      if (!kind.ids.contains(id)) wrong("the list of objects has " + excerpt(id) + ", which is not there");
+      if (!kind_keys.ids.contains(id)) add_problem("the list of objects has " + excerpt(id) + ", which is not there");
     }
-    for (const std::string& id : kind.ids) {
-      if (!std::binary_search(ids.begin(), ids.end(), id)) wrong(excerpt(id) + " is in no list of objects");
+    for (const std::string& id : kind_keys.ids) {
+      if (!std::binary_search(ids.begin(), ids.end(), id)) add_problem(excerpt(id) + " is in no list of objects");
     }
-    MJ_TRY(known, load_schema(context, of));
-    std::map<std::string, std::unordered_set<std::string>> expected;  // index entries by field; "": words
-    for (const std::string& id : kind.ids) {
+    MJ_TRY(schema_now, load_schema(context, kind));
+    EntriesByField expected;
+    for (const std::string& id : kind_keys.ids) {
       ++verdict.objects;
-      MJ_TRY(reply, command(context, {"HMGET", object_key(of, id), "json", "version", "entries"}));
+      MJ_TRY(reply, command(context, {"HMGET", object_key(kind, id), "json", "version", "entries"}));
       const std::string entries(reply.at(2).text());
-      auto should = index_entries(reply.at(0).text(), known.fields);
-      if (!should || reply.at(1).number() == 0) {
-        wrong(excerpt(id) + " is not an object");
+      auto expected_entries = index_entries(reply.at(0).text(), schema_now.fields);
+      if (!expected_entries || reply.at(1).number() == 0) {
+        add_problem(excerpt(id) + " is not an object");
         continue;
       }
-      if (!known.indexing && entries != *should) wrong(excerpt(id) + " has entries of other fields or values");
-      for (std::size_t at = 0; at < entries.size();) {
-        const auto middle = entries.find('\2', at), end = entries.find('\3', at);
-        if (middle == std::string::npos || end == std::string::npos || middle > end) break;
-        expected[entries.substr(at, middle - at)].insert(entries.substr(middle + 1, end - middle - 1) + '\1' + id);
-        at = end + 1;
-      }
+      if (!schema_now.indexing && entries != *expected_entries)
+        add_problem(excerpt(id) + " has entries of other fields or values");
+      add_entries_by_field(entries, id, expected);
     }
-    std::set<std::string> fields = kind.indexes;
-    for (const auto& each : expected) fields.insert(each.first);
+    std::set<std::string> fields = kind_keys.indexes;
+    for (const auto& [field, entries] : expected) fields.insert(field);
     for (const std::string& field : fields) {
-      MJ_TRY(there, members(context, object_index_key(of, field)));
-      const auto& wanted = expected[field];
-      verdict.entries += there.size();
-      for (const std::string& member : there) {
-        if (!wanted.contains(member)) wrong("index " + excerpt(field) + " has " + excerpt(member) + " of no object");
+      MJ_TRY(declared, members(context, object_index_key(kind, field)));
+      const auto& expected_members = expected[field];
+      verdict.entries += declared.size();
+      for (const std::string& member : declared) {
+        if (!expected_members.contains(member))
+          add_problem("index " + excerpt(field) + " has " + excerpt(member) + " of no object");
       }
-      if (known.indexing) continue;
-      const std::unordered_set<std::string> has(there.begin(), there.end());
-      for (const std::string& member : wanted) {
-        if (!has.contains(member)) wrong("index " + excerpt(field) + " lacks " + excerpt(member));
+      if (schema_now.indexing) continue;
+      const std::unordered_set<std::string> members_set(declared.begin(), declared.end());
+      for (const std::string& member : expected_members) {
+        if (!members_set.contains(member)) add_problem("index " + excerpt(field) + " lacks " + excerpt(member));
       }
     }
   }
   return verdict;
 }
 
-Result<void> RedisObjects::reindex(Id context, const ObjectKind& of) {
-  MJ_CHECK(check_kind(context, of));
+Result<void> RedisObjects::reindex(Id context, const ObjectKind& kind) {
+  MJ_CHECK(check_kind(context, kind));
   MJ_TRY(keys, all_keys(context));
-  MJ_TRY(ids, members(context, object_ids_key(of)));
+  MJ_TRY(ids, members(context, object_ids_key(kind)));
   std::set<std::string> all(ids.begin(), ids.end());
   std::vector<std::string> fields;  // fields with an index
   for (const std::string& key : keys) {
-    const auto named = parse_key(key);
-    if (!named || named->of != of) continue;
-    if (named->word == "object") all.insert(named->rest);
-    if (named->word == "index" || named->word == "words") fields.push_back(named->rest);
+    const auto parsed = parse_key(key);
+    if (!parsed || parsed->kind != kind) continue;
+    if (parsed->word == "object") all.insert(parsed->rest);
+    if (parsed->word == "index" || parsed->word == "words") fields.push_back(parsed->rest);
   }
-  const std::string name = joined(of);
+  const std::string name = kind_name(kind);
   for (auto at = all.begin(); at != all.end();) {
-    std::vector<std::string_view> some;
-    for (; at != all.end() && some.size() < 1000; ++at) some.push_back(*at);
+    std::vector<std::string_view> batch;
+    for (; at != all.end() && batch.size() < 1000; ++at) batch.push_back(*at);
     Arguments arguments{name};
-    arguments.add(std::uint64_t{some.size()});
-    for (std::string_view id : some) arguments.add(id);
+    arguments.add(std::uint64_t{batch.size()});
+    for (std::string_view id : batch) arguments.add(id);
     MJ_CHECK(run(context, scripts::object_ids, arguments));
   }
-  Arguments emptied{name};
-  emptied.add(std::uint64_t{fields.size()});
-  for (const std::string& field : fields) emptied.add(field);
-  MJ_CHECK(run(context, scripts::object_reindex, emptied));
-  schemas_.erase({context, of});
+  Arguments reset{name};
+  reset.add(std::uint64_t{fields.size()});
+  for (const std::string& field : fields) reset.add(field);
+  MJ_CHECK(run(context, scripts::object_reindex, reset));
+  schemas_.erase({context, kind});
   return {};
 }
 

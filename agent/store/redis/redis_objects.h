@@ -18,8 +18,8 @@ namespace mycojobs {
 
 class RedisObjects final : public ObjectStore, private ContextLinks {
  public:
-  explicit RedisObjects(OpenLink open, StoreInstrumentation observed = {})
-      : ContextLinks(std::move(open), std::move(observed)) {}
+  explicit RedisObjects(OpenLink open, StoreInstrumentation instrumentation = {})
+      : ContextLinks(std::move(open), std::move(instrumentation)) {}
 
   Result<WriteReply> write(const ClaimRef&, const std::string& call, std::span<const ObjectOp>) override;
   Result<DeclareReply> declare(const ClaimRef&, const ObjectKind&, const std::vector<std::string>& index,
@@ -63,7 +63,7 @@ class RedisObjects final : public ObjectStore, private ContextLinks {
 };
 
 // Names of keys; store/keys.cpp describes the keys.
-std::string joined(const ObjectKind&);  // "default:todo"
+std::string kind_name(const ObjectKind&);  // "default:todo"
 std::string object_key(const ObjectKind&, std::string_view id);
 std::string object_ids_key(const ObjectKind&);
 std::string object_kind_key(const ObjectKind&);

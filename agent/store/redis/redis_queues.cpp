@@ -13,9 +13,10 @@ namespace mycojobs {
 namespace {
 
 constexpr std::size_t kMaxNames = 100000;
-constexpr std::uint64_t kRecordScanMs = 600000;  // interval between two scans of all keys for records of runners
+constexpr std::uint64_t kRecordScanIntervalMs =
+    600000;  // interval between two scans of all keys for records of runners
 
-Result<void> refused(const Reply& reply, const std::string& name) {
+Result<void> check_reply(const Reply& reply, const std::string& name) {
   if (reply.text() == "missing") return fail(Code::not_found, name + " does not exist");
   if (!reply.text().empty()) return fail(Code::conflict, std::string(reply.text()));
   return {};
@@ -25,7 +26,7 @@ Result<void> refused(const Reply& reply, const std::string& name) {
 
 Result<void> RedisStore::requeue(Id context, const std::string& job_key) {
   MJ_TRY(reply, run(context, scripts::requeue, Arguments{job_key}));
-  auto answer = refused(reply, job_key);
+  auto answer = check_reply(reply, job_key);
   if (!answer && answer.error().code == Code::conflict)
     return fail(Code::conflict, job_key + " " + answer.error().message);
   return answer;
@@ -40,10 +41,10 @@ Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
     if (name.starts_with("queue:") || name.starts_with("mj:queue:")) names.insert(std::move(name));
   }
   std::set<std::string, std::less<>> paused;
-  MJ_TRY(listed, command(context, {"SMEMBERS", "mj:queues"}));
-  for (std::size_t i = 0; i < listed.size(); ++i) names.emplace(listed.at(i).text());
-  MJ_TRY(stopped, command(context, {"SMEMBERS", "mj:paused"}));
-  for (std::size_t i = 0; i < stopped.size(); ++i) names.insert(*paused.emplace(stopped.at(i).text()).first);
+  MJ_TRY(index_names, command(context, {"SMEMBERS", "mj:queues"}));
+  for (std::size_t i = 0; i < index_names.size(); ++i) names.emplace(index_names.at(i).text());
+  MJ_TRY(paused_names, command(context, {"SMEMBERS", "mj:paused"}));
+  for (std::size_t i = 0; i < paused_names.size(); ++i) names.insert(*paused.emplace(paused_names.at(i).text()).first);
   std::vector<QueueInfo> out;
   for (const std::string& name : names) {
     QueueInfo info;
@@ -61,12 +62,12 @@ Result<std::vector<QueueInfo>> RedisStore::queues(Id context) {
     } else if (type.text() != "none") {
       info.wrong_type = type.text();
     }
-    MJ_TRY(beside, command(context, {"ZCARD", prioritised}));
-    info.prioritised = beside.number();
+    MJ_TRY(priority_count, command(context, {"ZCARD", prioritised}));
+    info.prioritised = priority_count.number();
     MJ_TRY(facts, command(context, {"XLEN", journal}));
     info.facts = facts.number();
-    MJ_TRY(there, command(context, {"EXISTS", journal}));
-    if (there.number() == 1) {
+    MJ_TRY(journal_exists, command(context, {"EXISTS", journal}));
+    if (journal_exists.number() == 1) {
       MJ_TRY(stream, command(context, {"XINFO", "STREAM", journal}));
       for (const auto& [field, value] : stream.fields()) {
         if (field == "last-generated-id") parse_u64(value.substr(0, value.find('-')), info.journal_head);
@@ -118,18 +119,18 @@ Result<KnownQueues> RedisStore::known_queues(Id context) {
 }
 
 const TypeNames& RedisStore::served_types(Id context) {
-  constexpr std::chrono::seconds kEvery{10};
-  ServedTypes& served = served_[context];
+  constexpr std::chrono::seconds kServedTypesLifetime{10};
+  ServedTypes& served = served_types_[context];
   const auto now = std::chrono::steady_clock::now();
-  if (now < served.read_again) return served.types;
-  served.read_again = now + kEvery;
+  if (now < served.expires_at) return served.types;
+  served.expires_at = now + kServedTypesLifetime;
   // After an error, which the metrics of store calls count, the previous types stay valid.
-  if (auto known = known_queues(context)) served.types = std::move(known->types);
+  if (auto index_ids = known_queues(context)) served.types = std::move(index_ids->types);
   return served.types;
 }
 
 Result<Survey> RedisStore::survey(Id context, std::span<const std::string> queues) {
-  queues = queues.first(std::min(queues.size(), kMaxSurveyed));
+  queues = queues.first(std::min(queues.size(), kMaxSurveyedQueues));
   Arguments arguments;
   arguments.add(std::uint64_t{queues.size()});
   for (const std::string& queue : queues) arguments.add(queue);
@@ -183,11 +184,11 @@ Result<void> RedisStore::resolve_dead_letter(Id context, const std::string& id, 
     return fail(Code::invalid, "\"" + id + "\" is not the id of a dead letter: give an id such as 1700000000000-0");
   }
   MJ_TRY(reply, run(context, scripts::settle_dead_letter, Arguments{id, requeue ? "1" : "0"}));
-  return refused(reply, "dead letter " + id);
+  return check_reply(reply, "dead letter " + id);
 }
 
 // Returns runner ids from the index mj:runners. The index contains each runner that was ever held. Records of other
-// clients are added by a scan of all keys, which the first caller makes after kRecordScanMs for all clients.
+// clients are added by a scan of all keys, which the first caller makes after kRecordScanIntervalMs for all clients.
 Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms, bool scan_records) {
   std::set<Id> ids;
   const auto add = [&ids](std::string_view text) {
@@ -196,13 +197,13 @@ Result<std::set<Id>> RedisStore::runner_ids(Id context, std::uint64_t now_ms, bo
     ids.insert(static_cast<Id>(id));
     return true;
   };
-  MJ_TRY(known, command(context, {"ZRANGE", "mj:runners", "0", "-1"}));
-  for (std::size_t i = 0; i < known.size(); ++i) add(known.at(i).text());
+  MJ_TRY(index_ids, command(context, {"ZRANGE", "mj:runners", "0", "-1"}));
+  for (std::size_t i = 0; i < index_ids.size(); ++i) add(index_ids.at(i).text());
   if (!scan_records) return ids;
-  MJ_TRY(looked, command(context, {"ZSCORE", "mj:runners", "*"}));
+  MJ_TRY(last_scan, command(context, {"ZSCORE", "mj:runners", "*"}));
   std::uint64_t checked_ms = 0;
-  parse_u64(looked.text(), checked_ms);
-  if (checked_ms <= now_ms && now_ms - checked_ms < kRecordScanMs) return ids;
+  parse_u64(last_scan.text(), checked_ms);
+  if (checked_ms <= now_ms && now_ms - checked_ms < kRecordScanIntervalMs) return ids;
   Arguments index{"ZADD", "mj:runners"};
   index.add(now_ms).add("*");
   MJ_TRY(names, scan(context, {"MATCH", "runner:*"}, kMaxNames));
@@ -218,7 +219,7 @@ Result<std::vector<RunnerInfo>> RedisStore::runners(Id context) { return list_ru
 
 Result<std::vector<RunnerInfo>> RedisStore::held_runners(Id context) {
   MJ_TRY(infos, list_runners(context, false));
-  std::erase_if(infos, [](const RunnerInfo& info) { return info.hold.instance.empty(); });
+  std::erase_if(infos, [](const RunnerInfo& info) { return info.holder.instance.empty(); });
   return infos;
 }
 
@@ -238,27 +239,27 @@ Result<std::vector<RunnerInfo>> RedisStore::list_runners(Id context, bool scan_r
     if (!record && record.error().code == Code::unavailable) return tl::unexpected(record.error());
     if (!record) {  // the record was deleted, or the key is not a hash
       if (record.error().code == Code::not_found) {
-        const std::string gone = std::to_string(id);
-        MJ_CHECK(command(context, {"ZREM", "mj:runners", gone}));
+        const std::string id_text = std::to_string(id);
+        MJ_CHECK(command(context, {"ZREM", "mj:runners", id_text}));
         // Another client may have written the record again before ZREM; then the index must keep it.
-        const std::string key = "runner:" + gone;
-        MJ_TRY(there, command(context, {"EXISTS", key}));
-        if (there.number() > 0) MJ_CHECK(command(context, {"ZADD", "mj:runners", "NX", "0", gone}));
+        const std::string key = "runner:" + id_text;
+        MJ_TRY(journal_exists, command(context, {"EXISTS", key}));
+        if (journal_exists.number() > 0) MJ_CHECK(command(context, {"ZADD", "mj:runners", "NX", "0", id_text}));
       }
       continue;
     }
     RunnerInfo info;
     info.runner = decode<Runner>(*record).record;
     info.runner.id = id;
-    info.claims = claims[std::to_string(id)];
-    MJ_TRY(held, command(context, {"HGETALL", "mj:hold:runner:" + std::to_string(id)}));
+    info.live_claims = claims[std::to_string(id)];
+    MJ_TRY(hold, command(context, {"HGETALL", "mj:hold:runner:" + std::to_string(id)}));
     std::uint64_t until = 0;
-    for (const auto& [field, value] : held.fields()) {
-      if (field == "instance") info.hold.instance = value;
-      if (field == "host") info.hold.host = value;
-      if (field == "boot_id") info.hold.boot_id = value;
+    for (const auto& [field, value] : hold.fields()) {
+      if (field == "instance") info.holder.instance = value;
+      if (field == "host") info.holder.host = value;
+      if (field == "boot_id") info.holder.boot_id = value;
       std::uint64_t pid = 0;
-      if (field == "pid" && parse_u64(value, pid)) info.hold.pid = static_cast<std::int64_t>(pid);
+      if (field == "pid" && parse_u64(value, pid)) info.holder.pid = static_cast<std::int64_t>(pid);
       if (field == "until_ms") parse_u64(value, until);
     }
     info.held_ms = until > now ? until - now : 0;
@@ -271,18 +272,18 @@ Result<void> RedisStore::hold_runner(Id context, const Runner& runner, const Run
                                      const std::string& replaces, RunnerHolder& held_by) {
   Fields fields = runner_fields(runner);
   std::erase_if(fields, [](const auto& field) { return field.first == "topic" || field.first == "local"; });
-  const Fields once{{"topic", runner.topic}, {"local", runner.local ? "true" : "false"}};
+  const Fields initial_fields{{"topic", runner.topic}, {"local", runner.local ? "true" : "false"}};
   Arguments arguments;
   arguments.add(std::uint64_t{runner.id}).add(self.instance).add(self.host).add(self.boot_id);
   arguments.add(static_cast<std::uint64_t>(self.pid)).add(replaces).add(std::uint64_t{ttl_ms}).add(runner.pubkey);
-  arguments.add_list(fields).add_list(once);
+  arguments.add_list(fields).add_list(initial_fields);
   MJ_TRY(answer, run(context, scripts::hold_runner, arguments));
-  const std::string_view word = answer.at(0).text();
-  if (word == "held") {
-    count_from_zero(metrics(), context, runner.executors);
+  const std::string_view status = answer.at(0).text();
+  if (status == "held") {
+    initialize_series(metrics(), context, runner.executors);
     return {};
   }
-  if (word == "key") {
+  if (status == "key") {
     const std::string key = "runner:" + std::to_string(runner.id), registered(answer.at(1).text());
     held_by = {};
     return fail(

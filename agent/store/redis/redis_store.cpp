@@ -47,25 +47,25 @@ std::string glob_escaped(std::string_view text) {
 void seal_append_only_file(RedisConnection& link) {
   auto info = link.command({"INFO", "persistence"});
   if (!info) return;
-  const auto has = [&](std::string_view line) { return info->text().find(line) != std::string_view::npos; };
-  if (!has("aof_enabled:1") || !has("aof_rewrites:0\r") || has("aof_rewrite_in_progress:1")) return;
+  const auto has_line = [&](std::string_view line) { return info->text().find(line) != std::string_view::npos; };
+  if (!has_line("aof_enabled:1") || !has_line("aof_rewrites:0\r") || has_line("aof_rewrite_in_progress:1")) return;
   if (auto start_result = link.command({"BGREWRITEAOF"}); !start_result)
     log(LogLevel::debug, "store", "BGREWRITEAOF: {}", start_result.error().message);
 }
 
 // Prepares a new connection. A database with a newer format is rejected before any write. After a restart of the
 // server, each live claim gets a lease of full length, and lost facts are recorded as an anomaly.
-Result<void> meet_server(Id context, JournalHeads& seen, LogLevel news, RedisConnection& link) {
+Result<void> prepare_connection(Id context, JournalHeads& seen, LogLevel news, RedisConnection& link) {
   MJ_CHECK(agree_on_format(context, link));
-  MJ_TRY(met, link.run(scripts::grant, Arguments{link.server_run_id()}));
-  if (met.at(0).number() > 0) {
+  MJ_TRY(reply, link.run(scripts::grant, Arguments{link.server_run_id()}));
+  if (reply.at(0).number() > 0) {
     log(news, "store", "context {}: Redis was restarted; {} received a new lease", context,
-        count_with_noun(static_cast<std::uint64_t>(met.at(0).number()), "live claim"));
+        count_with_noun(static_cast<std::uint64_t>(reply.at(0).number()), "live claim"));
   }
-  if (met.at(1).number() == 1) seal_append_only_file(link);
-  const std::string lost = seen.find_lost_queues(context, link.server_run_id(), met.at(2).fields());
-  if (lost.empty()) return {};
-  const std::string text = "Redis was started without the end of its data: " + lost +
+  if (reply.at(1).number() == 1) seal_append_only_file(link);
+  const std::string lost_queues = seen.find_lost_queues(context, link.server_run_id(), reply.at(2).fields());
+  if (lost_queues.empty()) return {};
+  const std::string text = "Redis was started without the end of its data: " + lost_queues +
                            "; the latest acknowledged writes are lost, and their jobs may run again: after their ends, "
                            "repair the rest with `mycojobs doctor --rebuild`";
   log(LogLevel::error, "store", "context {}: {}", context, text);
@@ -80,7 +80,7 @@ class RedisStores final : public StoreFactory {
   // Error: invalid (a URL).
   Result<std::unique_ptr<Store>> open() override {
     MJ_CHECK(connection_options(config_, 0));
-    for (const auto& own : config_.context_urls) MJ_CHECK(connection_options(config_, own.first));
+    for (const auto& own_url : config_.context_urls) MJ_CHECK(connection_options(config_, own_url.first));
     return std::make_unique<RedisStore>(config_);
   }
   Result<std::unique_ptr<Store>> open_reader() override {
@@ -95,13 +95,13 @@ class RedisStores final : public StoreFactory {
     return RedisWaiter::open(config_, queues, topic);
   }
   Result<std::unique_ptr<ObjectStore>> open_objects() override {
-    return std::make_unique<RedisObjects>(link_opener(config_), config_.observed);
+    return std::make_unique<RedisObjects>(link_opener(config_), config_.instrumentation);
   }
   Result<std::unique_ptr<FlowStore>> open_flows() override {
-    return make_redis_flows(link_opener(config_), config_.observed);
+    return make_redis_flows(link_opener(config_), config_.instrumentation);
   }
   Result<std::unique_ptr<WorkflowStore>> open_workflows() override {
-    return make_redis_workflows(link_opener(config_), config_.observed);
+    return make_redis_workflows(link_opener(config_), config_.instrumentation);
   }
 
  private:
@@ -111,11 +111,11 @@ class RedisStores final : public StoreFactory {
 }  // namespace
 
 Result<RedisConnection::Options> connection_options(const RedisStoreConfig& config, Id context) {
-  const auto own = config.context_urls.find(context);
-  const bool is_own = own != config.context_urls.end();
-  MJ_TRY(endpoint, is_own ? parse_redis_url(own->second) : parse_shared_redis_url(config.default_url));
+  const auto own_url = config.context_urls.find(context);
+  const bool has_own_url = own_url != config.context_urls.end();
+  MJ_TRY(endpoint, has_own_url ? parse_redis_url(own_url->second) : parse_shared_redis_url(config.default_url));
   RedisConnection::Options options;
-  options.database = is_own ? endpoint.database.value_or(context) : context;
+  options.database = has_own_url ? endpoint.database.value_or(context) : context;
   options.endpoint = std::move(endpoint);
   options.client_name = config.client_name;
   options.connect_timeout_ms = config.connect_timeout_ms;
@@ -128,8 +128,8 @@ OpenLink link_opener(const RedisStoreConfig& config) {
     MJ_TRY(options, connection_options(config, context));
     if (context != 0) {
       const LogLevel news = config.is_intermittent ? LogLevel::info : LogLevel::warn;
-      options.on_connect = [context, news, seen = config.seen](RedisConnection& link) {
-        return meet_server(context, *seen, news, link);
+      options.on_connect = [context, news, seen = config.journal_heads](RedisConnection& link) {
+        return prepare_connection(context, *seen, news, link);
       };
     }
     return std::make_unique<RedisConnection>(std::move(options));
@@ -137,44 +137,46 @@ OpenLink link_opener(const RedisStoreConfig& config) {
 }
 
 RedisStore::RedisStore(const RedisStoreConfig& config)
-    : ContextLinks(link_opener(config), config.observed), seen_(config.seen), wait_replicas_(config.wait_replicas) {
-  for (const auto& own : config.context_urls) own_servers_.insert(own.first);
+    : ContextLinks(link_opener(config), config.instrumentation),
+      journal_heads_(config.journal_heads),
+      wait_replicas_(config.wait_replicas) {
+  for (const auto& own_url : config.context_urls) dedicated_servers_.insert(own_url.first);
   auto options = connection_options(config, 0);
   if (!options || options->endpoint.user.empty()) return;
   // The result is cached for each database, because the server adds an entry to its ACL log at each refusal.
-  may_enter_ = [options = std::move(*options),
-                known = std::map<std::uint32_t, bool>()](std::uint32_t database) mutable -> Result<bool> {
-    if (const auto found = known.find(database); found != known.end()) return found->second;
+  check_database_access_ = [options = std::move(*options),
+                            cached = std::map<std::uint32_t, bool>()](std::uint32_t database) mutable -> Result<bool> {
+    if (const auto records = cached.find(database); records != cached.end()) return records->second;
     options.database = database;
-    const auto entered = RedisConnection(options).connect();
-    if (!entered && entered.error().code != Code::denied) return tl::unexpected<Error>(entered.error());
-    return known[database] = entered.has_value();
+    const auto result = RedisConnection(options).connect();
+    if (!result && result.error().code != Code::denied) return tl::unexpected<Error>(result.error());
+    return cached[database] = result.has_value();
   };
 }
 
 void JournalHeads::observe_head(Id context, const std::string& queue, std::uint64_t head) {
   const std::lock_guard lock(mutex_);
-  std::uint64_t& last = seen_[context].heads[queue];
-  last = std::max(last, head);
+  std::uint64_t& latest_head = contexts_[context].heads[queue];
+  latest_head = std::max(latest_head, head);
 }
 
 std::string JournalHeads::find_lost_queues(Id context, const std::string& server_run_id, const Fields& heads_at_start) {
   const std::lock_guard lock(mutex_);
-  ObservedHeads& seen = seen_[context];
+  ObservedHeads& seen = contexts_[context];
   if (seen.server_run_id == server_run_id) return {};
   seen.server_run_id = server_run_id;
-  std::string lost;
+  std::string lost_queues;
   for (const auto& [queue, head] : seen.heads) {
     std::uint64_t at_start = 0;
     for (const auto& [name, value] : heads_at_start) {
       if (name == queue) parse_u64(value, at_start);
     }
     if (at_start >= head) continue;
-    lost += (lost.empty() ? "" : ", ") + queue + " is at revision " + std::to_string(at_start) + ", and was seen at " +
-            std::to_string(head);
+    lost_queues += (lost_queues.empty() ? "" : ", ") + queue + " is at revision " + std::to_string(at_start) +
+                   ", and was seen at " + std::to_string(head);
   }
   seen.heads.clear();
-  return lost;
+  return lost_queues;
 }
 
 Result<void> RedisStore::await_replicas(Id context) {
@@ -183,10 +185,10 @@ Result<void> RedisStore::await_replicas(Id context) {
   // WAIT only waits for writes of this connection. If the change was made on an earlier connection, PUBLISH is the
   // write that replicas must confirm, which they do after all previous writes.
   MJ_CHECK(command(context, {"PUBLISH", "mj:replicas", ""}));
-  MJ_TRY(reached,
+  MJ_TRY(replicas,
          command(context, Arguments{"WAIT"}.add(std::uint64_t{wait_replicas_}).add(std::uint64_t{kWaitMs}), kWaitMs));
-  if (reached.number() >= wait_replicas_) return {};
-  return fail(Code::unavailable, "redis: " + std::to_string(reached.number()) +
+  if (replicas.number() >= wait_replicas_) return {};
+  return fail(Code::unavailable, "redis: " + std::to_string(replicas.number()) +
                                      " replicas have the write, redis_wait_replicas requires " +
                                      std::to_string(wait_replicas_) + ": check the replicas and repeat the call");
 }
@@ -201,9 +203,9 @@ Result<void> RedisStore::save(Id context, const std::string& key, const Fields& 
   return {};
 }
 
-Result<void> load_error(const Reply& reply, Id context, const std::string& key) {
+Result<void> check_load_reply(const Reply& reply, Id context, const std::string& key) {
   if (reply.at(0).number() == 0) return {};
-  if (reply.at(0).number() == 1) return tl::unexpected<Error>(not_there(context, key));
+  if (reply.at(0).number() == 1) return tl::unexpected<Error>(record_not_found(context, key));
   return fail(Code::too_large, key + ": " + std::string(reply.at(1).text()) + ": " + std::string(reply.at(2).text()) +
                                    " bytes are more than is read of a record: shorten it");
 }
@@ -212,46 +214,46 @@ Result<Fields> RedisStore::load_fields(Id context, const std::string& key, std::
   MJ_TRY(redis, link(context));
   // Database 0 contains actors. Single fields of other records can be read there too, since `explain` detects a job
   // that a client has written to the wrong database.
-  const bool global = context == 0 && (key.starts_with("actor:") || key == "mj:actor-keys" || !names.empty());
+  const bool is_global = context == 0 && (key.starts_with("actor:") || key == "mj:actor-keys" || !names.empty());
   Arguments arguments{key};
   arguments.add(kMaxLoadBytes).add(std::uint64_t{names.size()});
   for (std::string_view name : names) arguments.add(name);
-  auto reply = global ? redis->run(scripts::load, arguments) : run(context, scripts::load, arguments);
+  auto reply = is_global ? redis->run(scripts::load, arguments) : run(context, scripts::load, arguments);
   if (!reply) return fail(std::move(reply).error(), key);
-  MJ_CHECK(load_error(*reply, context, key));
+  MJ_CHECK(check_load_reply(*reply, context, key));
   return reply->at(1).fields();
 }
 
-Result<std::vector<Fields>> RedisStore::load_some(Id context, std::span<const std::string> keys,
-                                                  std::span<const std::string_view> names) {
-  constexpr std::size_t kKeysACall = 200;
-  std::vector<Fields> found;
-  while (found.size() < keys.size()) {
-    const auto part = keys.subspan(found.size(), std::min(kKeysACall, keys.size() - found.size()));
+Result<std::vector<Fields>> RedisStore::load_batch(Id context, std::span<const std::string> keys,
+                                                   std::span<const std::string_view> names) {
+  constexpr std::size_t kMaxKeysBatch = 200;
+  std::vector<Fields> records;
+  while (records.size() < keys.size()) {
+    const auto batch = keys.subspan(records.size(), std::min(kMaxKeysBatch, keys.size() - records.size()));
     Arguments arguments;
-    arguments.add(std::uint64_t{part.size()});
-    for (const std::string& key : part) arguments.add(key);
+    arguments.add(std::uint64_t{batch.size()});
+    for (const std::string& key : batch) arguments.add(key);
     arguments.add(std::uint64_t{names.size()});
     for (const std::string_view name : names) arguments.add(name);
     MJ_TRY(reply, run(context, scripts::load_some, arguments));
-    for (std::size_t i = 0; i < reply.size(); ++i) found.push_back(reply.at(i).fields());
+    for (std::size_t i = 0; i < reply.size(); ++i) records.push_back(reply.at(i).fields());
   }
-  return found;
+  return records;
 }
 
 Result<std::vector<std::string>> RedisStore::scan(Id context, const Arguments& filter, std::size_t max) {
   MJ_TRY(redis, link(context));
-  std::set<std::string> found;
+  std::set<std::string> records;
   std::string cursor = "0";
   do {
     Arguments call{"SCAN", cursor, "COUNT", "1000"};
-    for (std::string_view each : filter.list()) call.add(each);
+    for (std::string_view argument : filter.list()) call.add(argument);
     MJ_TRY(page, redis->command(call));
     cursor = page.at(0).text();
     const Reply names = page.at(1);
-    for (std::size_t i = 0; i < names.size() && found.size() < max; ++i) found.emplace(names.at(i).text());
-  } while (cursor != "0" && found.size() < max);
-  return std::vector<std::string>(found.begin(), found.end());
+    for (std::size_t i = 0; i < names.size() && records.size() < max; ++i) records.emplace(names.at(i).text());
+  } while (cursor != "0" && records.size() < max);
+  return std::vector<std::string>(records.begin(), records.end());
 }
 
 Result<std::vector<std::string>> RedisStore::keys(Id context, std::string_view prefix, std::size_t max) {
@@ -272,25 +274,26 @@ Result<LogPage> RedisStore::read_log(Id context, const std::string& job_key, std
   const std::string key = log_key(job_key);
   max = std::max<std::size_t>(max, 1);
   LogPage page;
-  for (std::uint64_t last = after_seq;; wait_ms = 0) {
+  for (std::uint64_t latest_head = after_seq;; wait_ms = 0) {
     Arguments arguments{"XREAD", "COUNT"};
     arguments.add(std::uint64_t{max});
     if (wait_ms > 0) arguments.add("BLOCK").add(std::uint64_t{wait_ms});
-    arguments.add("STREAMS").add(key).add(std::to_string(last) + "-18446744073709551615");  // also skips 7-1 after 7
+    arguments.add("STREAMS").add(key).add(std::to_string(latest_head) +
+                                          "-18446744073709551615");  // also skips 7-1 after 7
     MJ_TRY(reply, command(context, arguments, wait_ms));
     const Reply entries = reply.at(0).at(1);
-    const std::uint64_t before = last;
+    const std::uint64_t seq_before = latest_head;
     for (std::size_t i = 0; i < entries.size(); ++i) {
       Log line;
       const bool is_line = read_line(entries.at(i), line);
-      last = line.seq;
+      latest_head = line.seq;
       if (is_line)
         page.lines.push_back(std::move(line));
       else
-        page.passed.push_back(last);
+        page.skipped_seqs.push_back(latest_head);
       page.ended = entries.at(i).at(1).at(0).text() == "end";
     }
-    if (!page.lines.empty() || entries.size() < max || last <= before) return page;
+    if (!page.lines.empty() || entries.size() < max || latest_head <= seq_before) return page;
   }
 }
 
@@ -301,13 +304,14 @@ Result<LogPage> RedisStore::logs(Id context, const std::string& job_key, std::ui
   // A mark of an end is not final if the job was queued again, so the state of the job decides. Without a mark, another
   // client has ended the job, or it has not ended.
   MJ_TRY(status, command(context, {"HMGET", job_key, "status", "script"}));
-  if (status.at(0).nil() && status.at(1).nil()) return fail(Code::not_found, job_key + " does not exist");
+  if (status.at(0).is_nil() && status.at(1).is_nil()) return fail(Code::not_found, job_key + " does not exist");
   MJ_TRY(state, command(context, {"HGET", "mj:claim:" + job_key, "state"}));
-  const std::string_view word = status.at(0).text();
-  const bool ended = state.text() == "ended" || (state.nil() && (word == "finished" || word == "error"));
+  const std::string_view status_text = status.at(0).text();
+  const bool ended =
+      state.text() == "ended" || (state.is_nil() && (status_text == "finished" || status_text == "error"));
   if (ended && !page.ended) {  // lines may have been added between the two reads
-    MJ_TRY(rest, read_log(context, job_key, after_seq, max, 0));
-    page = std::move(rest);
+    MJ_TRY(new_page, read_log(context, job_key, after_seq, max, 0));
+    page = std::move(new_page);
   }
   page.ended = ended && (page.ended || page.lines.empty());
   return page;
@@ -317,22 +321,22 @@ Result<ServerFacts> RedisStore::facts(Id context) {
   MJ_TRY(redis, link(context));
   MJ_TRY(info, redis->command({"INFO"}));
   const std::string_view text = info.text();
-  const auto has = [&](std::string_view line) { return text.find(line) != std::string_view::npos; };
+  const auto has_line = [&](std::string_view line) { return text.find(line) != std::string_view::npos; };
   const auto field = [&](std::string_view name) {
     const auto at = text.find("\n" + std::string(name) + ":");
     if (at == std::string_view::npos) return std::string();
     const auto begin = at + name.size() + 2;
     return std::string(text.substr(begin, text.find_first_of("\r\n", begin) - begin));
   };
-  bool kept = false;  // CONFIG is denied; not repeated, because the server logs each refusal
+  bool is_config_denied = false;  // CONFIG is denied; not repeated, because the server logs each refusal
   const auto setting = [&](std::string_view name) {
-    if (kept) return std::string();
+    if (is_config_denied) return std::string();
     auto reply = redis->command({"CONFIG", "GET", name});
-    kept = !reply && reply.error().code == Code::denied;
+    is_config_denied = !reply && reply.error().code == Code::denied;
     return reply ? std::string(reply->at(1).text()) : std::string();
   };
   ServerFacts facts;
-  facts.product = has("valkey_version:") ? "valkey" : "redis";
+  facts.product = has_line("valkey_version:") ? "valkey" : "redis";
   facts.version = field(facts.product + "_version");
   facts.run_id = redis->server_run_id();
   std::uint64_t databases = 0;
@@ -341,22 +345,23 @@ Result<ServerFacts> RedisStore::facts(Id context) {
   // Parses lines such as "db3:keys=12,...".
   for (std::size_t at = text.find("\ndb"); at != std::string_view::npos; at = text.find("\ndb", at + 1)) {
     std::uint64_t database = 0;
-    const std::string_view rest = text.substr(at + 3);
-    if (!parse_u64(rest.substr(0, rest.find(':')), database) || database == 0 || database > UINT32_MAX) continue;
+    const std::string_view new_page = text.substr(at + 3);
+    if (!parse_u64(new_page.substr(0, new_page.find(':')), database) || database == 0 || database > UINT32_MAX)
+      continue;
     bool open = true;
-    if (may_enter_) {
-      MJ_TRY(entered, may_enter_(static_cast<std::uint32_t>(database)));
-      open = entered;
+    if (check_database_access_) {
+      MJ_TRY(result, check_database_access_(static_cast<std::uint32_t>(database)));
+      open = result;
     }
-    if (open) facts.used.push_back(static_cast<Id>(database));
+    if (open) facts.used_databases.push_back(static_cast<Id>(database));
   }
   facts.appendonly = setting("appendonly");
   facts.appendfsync = setting("appendfsync");
   facts.maxmemory_policy = setting("maxmemory-policy");
-  facts.persistence_error =
-      has("rdb_last_bgsave_status:err") || has("aof_last_write_status:err") || has("aof_last_bgrewrite_status:err");
-  facts.cluster = has("cluster_enabled:1");
-  facts.replica = has("role:slave");
+  facts.persistence_error = has_line("rdb_last_bgsave_status:err") || has_line("aof_last_write_status:err") ||
+                            has_line("aof_last_bgrewrite_status:err");
+  facts.cluster = has_line("cluster_enabled:1");
+  facts.replica = has_line("role:slave");
   return facts;
 }
 

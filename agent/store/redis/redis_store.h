@@ -37,7 +37,7 @@ class JournalHeads {
     std::map<std::string, std::uint64_t> heads;  // by queue
   };
   std::mutex mutex_;
-  std::map<Id, ObservedHeads> seen_;
+  std::map<Id, ObservedHeads> contexts_;
 };
 
 struct RedisStoreConfig {
@@ -48,8 +48,9 @@ struct RedisStoreConfig {
   std::string client_name = "mycojobs";  // as shown by CLIENT LIST; must not contain blanks
   std::uint32_t connect_timeout_ms = 3000, command_timeout_ms = 5000;
   std::uint32_t reader_timeout_ms = 3000;  // limit of both time-outs for StoreFactory::open_reader()
-  std::shared_ptr<JournalHeads> seen = std::make_shared<JournalHeads>();  // shared by all stores of this configuration
-  StoreInstrumentation observed;
+  std::shared_ptr<JournalHeads> journal_heads =
+      std::make_shared<JournalHeads>();  // shared by all stores of this configuration
+  StoreInstrumentation instrumentation;
   // True for the server of a state folder, which commands start and stop: a restart is then normal and is logged at the
   // level `info`.
   bool is_intermittent = false;
@@ -73,8 +74,8 @@ struct PrerequisiteAnswer {
 class RedisStore final : public Store, private ContextLinks {
  public:
   explicit RedisStore(const RedisStoreConfig&);
-  explicit RedisStore(OpenLink open, StoreInstrumentation observed = {})
-      : ContextLinks(std::move(open), std::move(observed)) {}
+  explicit RedisStore(OpenLink open, StoreInstrumentation instrumentation = {})
+      : ContextLinks(std::move(open), std::move(instrumentation)) {}
 
   Result<ClaimReply> claim(const ClaimRequest&) override;
   Result<std::vector<Renewal>> renew(Id context, std::span<const ClaimRef>, std::uint32_t lease_ms) override;
@@ -85,14 +86,15 @@ class RedisStore final : public Store, private ContextLinks {
   Result<bool> expire(Id context, const Lease&) override;
   Result<std::vector<std::string>> expire_instance(Id context, Id runner, const std::string& instance) override;
   Result<TickReply> tick(Id context, const TickRequest&) override;
-  Result<std::vector<AwaitedPrerequisites>> due_prerequisites(Id context, std::uint32_t max, std::uint32_t again_ms,
-                                                              CheckerRole) override;
-  Result<void> complete_prerequisites(Id context, const std::string& job_key, const std::string& impossible) override;
-  Result<DueNotices> due_notices(Id context, std::uint32_t max, std::uint32_t hold_ms) override;
+  Result<std::vector<AwaitedPrerequisites>> due_prerequisites(Id context, std::uint32_t max,
+                                                              std::uint32_t redelivery_delay_ms, CheckerRole) override;
+  Result<void> complete_prerequisites(Id context, const std::string& job_key,
+                                      const std::string& failure_reason) override;
+  Result<DueNotices> due_notices(Id context, std::uint32_t max, std::uint32_t redelivery_delay_ms) override;
   Result<void> complete_notice(Id context, const Notice&, const NoticeResult&) override;
   Result<bool> answer_prerequisite(Id context, const std::string& job_key, const PrerequisiteAnswer&);
 
-  Result<NewJobs> submit_some(std::span<const Job>, bool queued) override;
+  Result<NewJobs> submit_batch(std::span<const Job>, bool queued) override;
   Result<Job> submit(const Job&) override;
   Result<Job> create_job(const Job&) override;
   Result<Job> start_job(Id context, const std::string& job_key) override;
@@ -123,18 +125,18 @@ class RedisStore final : public Store, private ContextLinks {
   Result<std::vector<Fact>> journal_at(Id context, const std::string& queue,
                                        std::span<const std::uint64_t> revisions) override;
   Result<std::vector<JobStoreState>> job_states(Id context, std::span<const std::string> job_keys,
-                                                bool positions) override;
+                                                bool with_positions) override;
   Result<JobsPage> jobs(Id context, const JobFilter&) override;
   Result<bool> repair(Id context, const std::string& job_key, const Repair&) override;
   Result<std::vector<MessageStoreState>> message_states(Id context, std::span<const std::string> message_keys) override;
-  Result<bool> repair_message(Id context, const std::string& message_key, const std::string& seen,
+  Result<bool> repair_message(Id context, const std::string& message_key, const std::string& inspection_digest,
                               const std::vector<std::string>& kinds) override;
 
   Result<Fields> load(Id context, const std::string& key) override;
   Result<EndedJob> ended_job(Id context, const std::string& job_key) override;
   Result<Fields> load_fields(Id context, const std::string& key, std::span<const std::string_view> names) override;
-  Result<std::vector<Fields>> load_some(Id context, std::span<const std::string> keys,
-                                        std::span<const std::string_view> names) override;
+  Result<std::vector<Fields>> load_batch(Id context, std::span<const std::string> keys,
+                                         std::span<const std::string_view> names) override;
   Result<void> save(Id context, const std::string& key, const Fields&) override;
   Result<std::vector<std::string>> keys(Id context, std::string_view prefix, std::size_t max) override;
   Result<std::uint64_t> queue_length(Id context, const std::string& queue) override;
@@ -163,24 +165,25 @@ class RedisStore final : public Store, private ContextLinks {
   Result<AcceptedMessage> route_message(Id context, const RouteMessage&) override;
   Result<Arrival> receive_message(Id context, const std::string& message_key, const MessageState&,
                                   const Fields& fields) override;
-  Result<DueMail> due_mail(Id context, std::uint32_t max, std::uint32_t hold_ms, bool clock_went_back) override;
+  Result<DueMessages> due_messages(Id context, std::uint32_t max, std::uint32_t redelivery_delay_ms,
+                                   bool clock_went_back) override;
   Result<void> complete_delivery(Id context, const OutboxEntry&, const MailResult&) override;
   Result<bool> answer_message(Id context, const AnswerMessage&) override;
   Result<void> cancel_message(Id context, const std::string& message_key) override;
-  Result<std::uint64_t> append_remote_log(Id context, const std::string& message_key, const std::string& content,
+  Result<std::uint64_t> append_remote_log(Id context, const std::string& message_key, const std::string& content_hash,
                                           const std::string& job_key, const std::vector<Log>&) override;
   Result<Id> reserve_jobs(Id context, Id caller, std::uint32_t count) override;
-  Result<std::uint32_t> retire_messages(Id context, std::uint64_t keep_ms, std::uint32_t max) override;
+  Result<std::uint32_t> retire_messages(Id context, std::uint64_t retention_ms, std::uint32_t max) override;
   Result<ServerFacts> facts(Id context) override;
   Result<std::uint64_t> now_ms() override;
 
  private:
   Result<std::vector<std::string>> pending_messages(Id context, const Arguments& lists);
-  Result<AcceptedMessage> hand_over(Id context, const Script&, const std::function<void(Arguments&)>& head,
-                                    const std::string& message_key, const std::vector<MessageJob>&);
-  // Scans all records of actors and indexes their public keys. due: the start time of a scan that the script
+  Result<AcceptedMessage> create_message_jobs(Id context, const Script&, const std::function<void(Arguments&)>& head,
+                                              const std::string& message_key, const std::vector<MessageJob>&);
+  // Scans all records of actors and indexes their public keys. scan_start: the start time of a scan that the script
   // actor_of_key has requested, which is recorded as complete at the end; empty: the scan is not recorded.
-  Result<void> index_actors(const std::string& due);
+  Result<void> index_actors(const std::string& scan_start);
   Result<std::set<Id>> runner_ids(Id context, std::uint64_t now_ms, bool scan_records);
   Result<std::vector<RunnerInfo>> list_runners(Id context, bool scan_records);
   Result<std::vector<std::string>> scan(Id context, const Arguments& filter, std::size_t max);
@@ -198,34 +201,34 @@ class RedisStore final : public Store, private ContextLinks {
     std::deque<Fields> ends;
     std::deque<std::string> digests;
     Arguments arguments;
-    std::size_t reports = 0;  // number of reports in this call
-    std::uint64_t began_us = 0;
+    std::size_t report_count = 0;
+    std::uint64_t started_us = 0;
   };
-  void add_end(const EndReport&, ReportCall&) const;
-  void write_call(std::span<const Report>, ReportCall&) const;
-  void read_answers(Id context, const Reply&, std::span<const Report>, std::vector<Result<void>>& out);
-  Result<std::vector<Result<void>>> reported(Id context, std::span<const Report>, std::vector<Result<void>> answers,
-                                             std::uint64_t began_us);
+  void add_end_report(const EndReport&, ReportCall&) const;
+  void encode_reports(std::span<const Report>, ReportCall&) const;
+  void decode_answers(Id context, const Reply&, std::span<const Report>, std::vector<Result<void>>& out);
+  Result<std::vector<Result<void>>> complete_report(Id context, std::span<const Report>,
+                                                    std::vector<Result<void>> answers, std::uint64_t started_us);
 
-  std::unique_ptr<ReportCall> pending_report_;  // call of begin_report() until finish_report()
-  std::shared_ptr<JournalHeads> seen_;          // null: revisions are not recorded
+  std::unique_ptr<ReportCall> pending_report_;   // call of begin_report() until finish_report()
+  std::shared_ptr<JournalHeads> journal_heads_;  // null: revisions are not recorded
   struct ServedTypes {
     TypeNames types;
-    std::chrono::steady_clock::time_point read_again{};
+    std::chrono::steady_clock::time_point expires_at{};
   };
-  std::map<Id, ServedTypes> served_;
+  std::map<Id, ServedTypes> served_types_;
   std::uint32_t wait_replicas_ = 0;
   // Returns whether the ACL of the server permits this database. Null: the URL names no user, so no check is needed.
-  std::function<Result<bool>(std::uint32_t database)> may_enter_;
-  std::map<Id, std::vector<std::string>> unanswered_;  // ids of possible claims whose reply was lost, by context
-  std::set<Id> own_servers_;                           // contexts with a server of their own
+  std::function<Result<bool>(std::uint32_t database)> check_database_access_;
+  std::map<Id, std::vector<std::string>> lost_claim_ids_;  // ids of possible claims whose reply was lost, by context
+  std::set<Id> dedicated_servers_;                         // contexts with a server of their own
 };
 
-// Maximum memory of a record in Redis that is read. Reading needs a multiple of it in this process.
+// Maximum size of a record that is read, as memory of Redis. Reading a record needs a multiple of this in the process.
 inline constexpr std::uint64_t kMaxLoadBytes = 64ULL << 20;
-// Returns the error that a script reports when it cannot read a record: not_found; too_large, which names the longest
+// Checks the reply of a script that reads a record. Errors: not_found; too_large, whose message names the longest
 // field.
-Result<void> load_error(const Reply&, Id context, const std::string& key);
+Result<void> check_load_reply(const Reply&, Id context, const std::string& key);
 
 tl::unexpected<Error> key_conflict_error();  // conflict: another actor has the public key
 

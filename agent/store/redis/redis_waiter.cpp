@@ -18,14 +18,14 @@ using std::chrono::steady_clock;
 
 constexpr std::string_view kWakeChannel = "mj:wake";
 constexpr std::string_view kBlockSeconds = "5";  // time-out of BLMOVE, after which it is sent again
-constexpr milliseconds kAnswerWithin{8000};
-constexpr milliseconds kPingEvery{5000};
-constexpr milliseconds kAfterRefusal{2000};  // pause after an error of a queue key that is not a list
+constexpr milliseconds kReplyTimeout{8000};
+constexpr milliseconds kPingInterval{5000};
+constexpr milliseconds kQueueErrorDelay{2000};  // pause after an error of a queue key that is not a list
 constexpr std::uint32_t kConnectTimeoutMs = 1000;
-constexpr std::size_t kMaxReplyBytes =
-    1U << 20;  // a longer reply was pushed by another client, since keys and hints are short
+// Keys and hints are short. A longer reply was pushed by another client, and closes the connection.
+constexpr std::size_t kMaxReplyBytes = 1U << 20;
 
-milliseconds pause_before_try(unsigned failures) { return milliseconds(failures <= 1 ? 250 : 500); }
+milliseconds reconnect_delay(unsigned failures) { return milliseconds(failures <= 1 ? 250 : 500); }
 
 }  // namespace
 
@@ -46,113 +46,118 @@ Result<std::unique_ptr<Waiter>> RedisWaiter::open(const RedisStoreConfig& config
     if (server == waiter->servers_.end()) {
       server = waiter->servers_.emplace(server, options.endpoint);
       // Channels are shared by all databases, so each server needs one connection for them.
-      server->lines.emplace_back(options, 0, "");
+      server->connections.emplace_back(options, 0, "");
     }
-    if (!queue.empty()) server->lines.emplace_back(std::move(options), context, queue);
+    if (!queue.empty()) server->connections.emplace_back(std::move(options), context, queue);
   }
   return waiter;
 }
 
 void RedisWaiter::wake() {
-  const std::uint64_t one = 1;
-  (void)!::write(event_.get(), &one, sizeof one);
+  const std::uint64_t increment = 1;
+  (void)!::write(event_.get(), &increment, sizeof increment);
 }
 
 void RedisWaiter::set_paused(Id context, const std::vector<std::string>& queues) {
   for (Server& server : servers_) {
-    for (WaitConnection& line : server.lines) {
-      if (line.context != context || line.queue.empty()) continue;
-      line.paused = std::find(queues.begin(), queues.end(), line.queue) != queues.end();
+    for (WaitConnection& connection : server.connections) {
+      if (connection.context != context || connection.queue.empty()) continue;
+      connection.paused = std::find(queues.begin(), queues.end(), connection.queue) != queues.end();
     }
   }
 }
 
 Result<WaitResult> RedisWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   const Time until = steady_clock::now() + milliseconds(timeout_ms);
-  WaitResult woken;
+  WaitResult result;
   errors_.clear();
-  const auto something = [&] { return woken.work || woken.reconnected || !woken.hints.empty(); };
+  const auto has_result = [&] { return result.has_work || result.reconnected || !result.hints.empty(); };
   for (bool done = false; !done;) {
-    connect_due(woken);
+    connect_due(result);
     for (Server& server : servers_) {
-      for (std::size_t i = 0; server.up && i < server.lines.size(); ++i) send_wait(server.lines[i], server, for_work);
+      for (std::size_t i = 0; server.is_connected && i < server.connections.size(); ++i)
+        send_wait(server.connections[i], server, for_work);
     }
-    const bool ready = something() || !errors_.empty();
-    const bool called = poll_once(ready ? steady_clock::now() : until, for_work, woken);
-    done = ready || called || something() || !errors_.empty() || steady_clock::now() >= until;
+    const bool is_ready = has_result() || !errors_.empty();
+    const bool was_woken = poll_once(is_ready ? steady_clock::now() : until, for_work, result);
+    done = is_ready || was_woken || has_result() || !errors_.empty() || steady_clock::now() >= until;
   }
-  woken.away = std::any_of(servers_.begin(), servers_.end(), [](const Server& server) { return !server.up; });
-  if (something() || errors_.empty()) return woken;
+  result.has_unreachable_server =
+      std::any_of(servers_.begin(), servers_.end(), [](const Server& server) { return !server.is_connected; });
+  if (has_result() || errors_.empty()) return result;
   return tl::unexpected<Error>(std::move(errors_.front()));
 }
 
-void RedisWaiter::connect_due(WaitResult& woken) {
+void RedisWaiter::connect_due(WaitResult& result) {
   for (Server& server : servers_) {
-    if (server.up || steady_clock::now() < server.retry_at) continue;
-    if (auto done = connect(server, woken); !done) {
-      drop_connection(server, std::move(done).error());
+    if (server.is_connected || steady_clock::now() < server.retry_at) continue;
+    if (auto connected = connect(server, result); !connected) {
+      drop_connection(server, std::move(connected).error());
       continue;
     }
-    server.up = true;
+    server.is_connected = true;
     server.failures = 0;
-    woken.reconnected = woken.reconnected || server.was_up;
-    server.was_up = true;
+    result.reconnected = result.reconnected || server.was_connected;
+    server.was_connected = true;
   }
 }
 
-Result<void> RedisWaiter::connect(Server& server, WaitResult& woken) {
-  for (WaitConnection& line : server.lines) {
-    line.asked = false;
-    line.ask_again = {};
-    MJ_CHECK(line.connection->connect());
-    if (!line.queue.empty()) continue;
+Result<void> RedisWaiter::connect(Server& server, WaitResult& result) {
+  for (WaitConnection& connection : server.connections) {
+    connection.reply_pending = false;
+    connection.next_command_at = {};
+    MJ_CHECK(connection.connection->connect());
+    if (!connection.queue.empty()) continue;
     // This channel reports work that BLMOVE does not detect: jobs with a priority, and queues that are resumed.
-    MJ_CHECK(line.connection->command({"SUBSCRIBE", kWakeChannel}));
-    if (!topic_.empty()) MJ_CHECK(line.connection->command({"SUBSCRIBE", topic_}));
-    line.ask_again = steady_clock::now() + kPingEvery;
-    MJ_CHECK(take_received(line, false, woken));  // a hint may have been received with the reply
+    MJ_CHECK(connection.connection->command({"SUBSCRIBE", kWakeChannel}));
+    if (!topic_.empty()) MJ_CHECK(connection.connection->command({"SUBSCRIBE", topic_}));
+    connection.next_command_at = steady_clock::now() + kPingInterval;
+    MJ_CHECK(process_replies(connection, false, result));  // a hint may have been received with the reply
   }
   return {};
 }
 
-void RedisWaiter::send_wait(WaitConnection& line, Server& server, bool for_work) {
-  const bool subscribed = line.queue.empty();
-  if (line.asked || (!subscribed && (!for_work || line.paused)) || steady_clock::now() < line.ask_again) return;
-  auto sent = subscribed ? line.connection->send({"PING"})
-                         : line.connection->send({"BLMOVE", line.queue, line.queue, "RIGHT", "RIGHT", kBlockSeconds});
+void RedisWaiter::send_wait(WaitConnection& connection, Server& server, bool for_work) {
+  const bool is_channel_connection = connection.queue.empty();
+  if (connection.reply_pending || (!is_channel_connection && (!for_work || connection.paused)) ||
+      steady_clock::now() < connection.next_command_at)
+    return;
+  auto sent = is_channel_connection ? connection.connection->send({"PING"})
+                                    : connection.connection->send({"BLMOVE", connection.queue, connection.queue,
+                                                                   "RIGHT", "RIGHT", kBlockSeconds});
   if (!sent) return drop_connection(server, std::move(sent).error());
-  line.asked = true;
-  line.answer_by = steady_clock::now() + kAnswerWithin;
+  connection.reply_pending = true;
+  connection.reply_deadline = steady_clock::now() + kReplyTimeout;
 }
 
 void RedisWaiter::drop_connection(Server& server, Error error) {
-  for (WaitConnection& line : server.lines) line.connection->close();
-  server.up = false;
+  for (WaitConnection& connection : server.connections) connection.connection->close();
+  server.is_connected = false;
   ++server.failures;
-  server.retry_at = steady_clock::now() + pause_before_try(server.failures);
+  server.retry_at = steady_clock::now() + reconnect_delay(server.failures);
   errors_.push_back(std::move(error));
 }
 
-bool RedisWaiter::poll_once(Time until, bool for_work, WaitResult& woken) {
+bool RedisWaiter::poll_once(Time until, bool for_work, WaitResult& result) {
   std::vector<pollfd> fds{{event_.get(), POLLIN, 0}};
   std::vector<std::pair<Server*, WaitConnection*>> owners;
   for (Server& server : servers_) {
-    if (!server.up) continue;
-    for (WaitConnection& line : server.lines) {
-      fds.push_back({line.connection->fd(), POLLIN, 0});
-      owners.emplace_back(&server, &line);
+    if (!server.is_connected) continue;
+    for (WaitConnection& connection : server.connections) {
+      fds.push_back({connection.connection->fd(), POLLIN, 0});
+      owners.emplace_back(&server, &connection);
     }
   }
-  const auto left = std::chrono::ceil<milliseconds>(next_moment(until) - steady_clock::now()).count();
-  ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30)));
+  const auto timeout_ms = std::chrono::ceil<milliseconds>(next_wakeup(until) - steady_clock::now()).count();
+  ::poll(fds.data(), fds.size(), static_cast<int>(std::clamp<std::int64_t>(timeout_ms, 0, 1 << 30)));
   for (std::size_t i = 0; i < owners.size(); ++i) {
-    auto [server, line] = owners[i];
-    if (!server->up) continue;  // the server failed on another connection
+    auto [server, connection] = owners[i];
+    if (!server->is_connected) continue;  // the server failed on another connection
     if (fds[i + 1].revents != 0) {
-      auto done = line->connection->read_some();
-      if (done) done = take_received(*line, for_work, woken);
+      auto done = connection->connection->read_some();
+      if (done) done = process_replies(*connection, for_work, result);
       if (!done) drop_connection(*server, std::move(done).error());
-    } else if (line->asked && steady_clock::now() >= line->answer_by) {
+    } else if (connection->reply_pending && steady_clock::now() >= connection->reply_deadline) {
       drop_connection(*server,
                       {Code::unavailable, "Redis at " + server->endpoint.redacted_url() + ": no answer in time"});
     }
@@ -161,42 +166,42 @@ bool RedisWaiter::poll_once(Time until, bool for_work, WaitResult& woken) {
   return ::read(event_.get(), &count, sizeof count) == sizeof count;
 }
 
-RedisWaiter::Time RedisWaiter::next_moment(Time until) const {
+RedisWaiter::Time RedisWaiter::next_wakeup(Time until) const {
   for (const Server& server : servers_) {
-    if (!server.up) until = std::min(until, server.retry_at);
-    for (const WaitConnection& line : server.lines) {
-      if (!server.up) break;
-      if (line.asked)
-        until = std::min(until, line.answer_by);
-      else if (line.ask_again > steady_clock::now())
-        until = std::min(until, line.ask_again);
+    if (!server.is_connected) until = std::min(until, server.retry_at);
+    for (const WaitConnection& connection : server.connections) {
+      if (!server.is_connected) break;
+      if (connection.reply_pending)
+        until = std::min(until, connection.reply_deadline);
+      else if (connection.next_command_at > steady_clock::now())
+        until = std::min(until, connection.next_command_at);
     }
   }
   return until;
 }
 
-Result<void> RedisWaiter::take_received(WaitConnection& line, bool for_work, WaitResult& woken) {
+Result<void> RedisWaiter::process_replies(WaitConnection& connection, bool for_work, WaitResult& result) {
   for (;;) {
-    MJ_TRY(reply, line.connection->received());
+    MJ_TRY(reply, connection.connection->next_reply());
     if (!reply) return {};
-    if (line.queue.empty() && reply->at(0).text() == "message") {
+    if (connection.queue.empty() && reply->at(0).text() == "message") {
       if (reply->at(1).text() == kWakeChannel) {
-        woken.work = woken.work || for_work;
+        result.has_work = result.has_work || for_work;
       } else {
-        woken.hints.emplace_back(reply->at(2).text());
+        result.hints.emplace_back(reply->at(2).text());
       }
       continue;
     }
-    line.asked = false;
-    if (reply->error()) {
+    connection.reply_pending = false;
+    if (reply->is_error()) {
       Error error = redis_error(reply->text());
       if (error.code != Code::invalid) return tl::unexpected<Error>(std::move(error));
-      log(LogLevel::warn, "store", "cannot wait for {}: {}", line.queue, error.message);
-      line.ask_again = steady_clock::now() + kAfterRefusal;
-    } else if (line.queue.empty()) {  // reply to PING
-      line.ask_again = steady_clock::now() + kPingEvery;
-    } else if (!reply->nil() && for_work && !line.paused) {
-      woken.work = true;
+      log(LogLevel::warn, "store", "cannot wait for {}: {}", connection.queue, error.message);
+      connection.next_command_at = steady_clock::now() + kQueueErrorDelay;
+    } else if (connection.queue.empty()) {  // reply to PING
+      connection.next_command_at = steady_clock::now() + kPingInterval;
+    } else if (!reply->is_nil() && for_work && !connection.paused) {
+      result.has_work = true;
     }
   }
 }

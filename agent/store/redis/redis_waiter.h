@@ -2,10 +2,10 @@
 // place, so that no job is lost with a waiter. There is one connection for each context and queue, and one for the
 // channels of each server.
 //
-// When a server becomes unavailable, wait() returns the error unavailable, and again at each failed attempt to connect
-// (after 250 ms, then every 500 ms). After the next successful attempt it returns with `reconnected`. The other servers
-// are waited on in the meantime. Thread-safety: wake() may be called from any thread, all other functions from one
-// thread.
+// When a server becomes unavailable, wait() returns the error unavailable, and again after each failed attempt to
+// connect (after 250 ms, then every 500 ms). After a successful attempt, wait() returns with `reconnected`. Meanwhile
+// it continues to wait for the other servers. Thread-safety: wake() may be called from any thread, all other functions
+// from one thread.
 #pragma once
 
 #include <chrono>
@@ -33,21 +33,23 @@ class RedisWaiter final : public Waiter {
  private:
   using Time = std::chrono::steady_clock::time_point;
   struct WaitConnection {
-    WaitConnection(RedisConnection::Options options, Id c, std::string q)
-        : connection(std::make_unique<RedisConnection>(std::move(options))), context(c), queue(std::move(q)) {}
+    WaitConnection(RedisConnection::Options options, Id context_id, std::string queue_key)
+        : connection(std::make_unique<RedisConnection>(std::move(options))),
+          context(context_id),
+          queue(std::move(queue_key)) {}
     std::unique_ptr<RedisConnection> connection;
     Id context;
     std::string queue;  // empty: the connection of the channels
     bool paused = false;
-    bool asked = false;  // a command was sent, and its reply has not been received
-    Time answer_by;      // deadline of the reply, after which the server counts as unavailable
-    Time ask_again;      // earliest time of the next command
+    bool reply_pending = false;  // a command was sent, and its reply has not been received
+    Time reply_deadline;         // deadline of the reply, after which the server counts as unavailable
+    Time next_command_at;        // earliest time of the next command
   };
   struct Server {
-    explicit Server(RedisEndpoint e) : endpoint(std::move(e)) {}
+    explicit Server(RedisEndpoint address) : endpoint(std::move(address)) {}
     RedisEndpoint endpoint;
-    std::vector<WaitConnection> lines;
-    bool up = false, was_up = false;
+    std::vector<WaitConnection> connections;
+    bool is_connected = false, was_connected = false;
     unsigned failures = 0;
     Time retry_at;
   };
@@ -57,9 +59,9 @@ class RedisWaiter final : public Waiter {
   Result<void> connect(Server&, WaitResult&);
   void send_wait(WaitConnection&, Server&, bool for_work);
   void drop_connection(Server&, Error);
-  Result<void> take_received(WaitConnection&, bool for_work, WaitResult&);
+  Result<void> process_replies(WaitConnection&, bool for_work, WaitResult&);
   bool poll_once(Time until, bool for_work, WaitResult&);  // returns true if wake() was called
-  Time next_moment(Time until) const;
+  Time next_wakeup(Time until) const;
 
   std::string topic_;
   Fd event_;

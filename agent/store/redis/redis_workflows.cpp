@@ -9,7 +9,8 @@ namespace {
 
 class RedisWorkflows final : public WorkflowStore, private ContextLinks {
  public:
-  RedisWorkflows(OpenLink open, StoreInstrumentation observed) : ContextLinks(std::move(open), std::move(observed)) {}
+  RedisWorkflows(OpenLink open, StoreInstrumentation instrumentation)
+      : ContextLinks(std::move(open), std::move(instrumentation)) {}
 
   Result<std::vector<std::string>> list_deployments(Id context) override {
     MJ_TRY(reply, command(context, {"SMEMBERS", "mj:worlds"}));
@@ -49,110 +50,110 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     MJ_TRY(reply, command(context, Arguments{"HKEYS", "mj:world-blobs:" + deployment}));
     return texts(reply);
   }
-  Result<void> drop_blobs(Id context, const std::string& deployment, std::uint64_t base,
+  Result<void> drop_blobs(Id context, const std::string& deployment, std::uint64_t base_height,
                           const std::vector<std::string>& hashes) override {
     Arguments arguments;
-    arguments.add(deployment).add(base).add(std::uint64_t{hashes.size()});
+    arguments.add(deployment).add(base_height).add(std::uint64_t{hashes.size()});
     for (const std::string& hash : hashes) arguments.add(hash);
     MJ_TRY(reply, run(context, scripts::world_collect, arguments));
     if (reply.text() == "conflict") return fail(Code::conflict, deployment + ": it has moved on since");
     return {};
   }
 
-  Result<void> commit(const DeploymentCommit& wanted) override { return commit(wanted, "*"); }
-  Result<void> commit(const DeploymentCommit& wanted, const std::string& applies) {
+  Result<void> commit(const DeploymentCommit& request) override { return commit(request, "*"); }
+  Result<void> commit(const DeploymentCommit& request, const std::string& expected_applies) {
     Arguments arguments;
-    arguments.add(std::uint64_t{wanted.context}).add(wanted.deployment).add(wanted.base).add(wanted.due_ms);
-    arguments.add(std::uint64_t{wanted.facts.size()});
-    for (const std::string& fact : wanted.facts) arguments.add(fact);
-    arguments.add_list(wanted.blobs).add(std::uint64_t{wanted.done.size()});
-    for (const std::string& id : wanted.done) arguments.add(id);
-    arguments.add(wanted.snapshot).add(wanted.manifest).add(std::uint64_t{wanted.alone});
-    arguments.add(std::uint64_t{wanted.full.has_value()});
-    if (wanted.full) arguments.add(std::uint64_t{wanted.full->size()});
-    if (wanted.full)
-      for (const std::string& each : *wanted.full) arguments.add(each);
-    arguments.add(applies);
-    MJ_TRY(reply, run(wanted.context, scripts::world_commit, arguments));
-    const bool done = reply.at(0).text() == "done";
-    metrics().add(Metric::workflow_commits, {wanted.context, done ? "ok" : "conflict"});
-    if (done) return {};
+    arguments.add(std::uint64_t{request.context}).add(request.deployment).add(request.base_height).add(request.due_ms);
+    arguments.add(std::uint64_t{request.facts.size()});
+    for (const std::string& fact : request.facts) arguments.add(fact);
+    arguments.add_list(request.blobs).add(std::uint64_t{request.processed_entries.size()});
+    for (const std::string& id : request.processed_entries) arguments.add(id);
+    arguments.add(request.snapshot).add(request.manifest).add(std::uint64_t{request.requires_empty_inbox});
+    arguments.add(std::uint64_t{request.full_instances.has_value()});
+    if (request.full_instances) arguments.add(std::uint64_t{request.full_instances->size()});
+    if (request.full_instances)
+      for (const std::string& each : *request.full_instances) arguments.add(each);
+    arguments.add(expected_applies);
+    MJ_TRY(reply, run(request.context, scripts::world_commit, arguments));
+    const bool status = reply.at(0).text() == "done";
+    metrics().add(Metric::workflow_commits, {request.context, status ? "ok" : "conflict"});
+    if (status) return {};
     if (reply.at(0).text() == "applied")
-      return fail(Code::conflict, wanted.deployment + ": another manifest was applied in the meantime");
+      return fail(Code::conflict, request.deployment + ": another manifest was applied in the meantime");
     if (reply.at(0).text() == "busy")
-      return fail(Code::conflict, wanted.deployment + ": " + count_with_noun(reply.at(1).number(), "event") +
+      return fail(Code::conflict, request.deployment + ": " + count_with_noun(reply.at(1).number(), "event") +
                                       " wait for a coordinator: try again when they are worked off");
-    return fail(Code::conflict, wanted.deployment + ": is at height " + std::string(reply.at(1).text()) + ", not at " +
-                                    std::to_string(wanted.base) + ": another client was faster");
+    return fail(Code::conflict, request.deployment + ": is at height " + std::string(reply.at(1).text()) + ", not at " +
+                                    std::to_string(request.base_height) + ": another client was faster");
   }
 
   Result<PostResult> post(Id context, const std::string& deployment, const std::string& kind, const Fields& fields,
                           const PostRules& rules) override {
-    Fields all = fields;
-    all.emplace_back("kind", kind);
-    if (!rules.targets.empty()) all.emplace_back("to", names_of(rules.targets));
+    Fields fields_with_kind = fields;
+    fields_with_kind.emplace_back("kind", kind);
+    if (!rules.targets.empty()) fields_with_kind.emplace_back("to", join_instances(rules.targets));
     Arguments arguments;
-    arguments.add(std::uint64_t{context}).add(deployment).add(kMaxDeploymentMail).add(rules.manifest);
-    arguments.add(rules.key).add(rules.content).add(kDeploymentKeyMs).add(kMaxDeploymentKeys);
+    arguments.add(std::uint64_t{context}).add(deployment).add(kMaxInboxEntries).add(rules.manifest);
+    arguments.add(rules.key).add(rules.content_hash).add(kDeploymentKeyRetentionMs).add(kMaxDeploymentKeys);
     arguments.add(std::uint64_t{rules.targets.size()});
     for (const PostTarget& target : rules.targets) arguments.add(target.instance);
-    MJ_TRY(reply, run(context, scripts::world_post, arguments.add_list(all)));
-    const std::string_view done = reply.at(0).text();
-    if (done == "used")
+    MJ_TRY(reply, run(context, scripts::world_post, arguments.add_list(fields_with_kind)));
+    const std::string_view status = reply.at(0).text();
+    if (status == "used")
       return fail(Code::conflict, "idempotency_key: event " + std::string(reply.at(1).text()) + " of " + deployment +
                                       " was sent with this key and has other content: use another key");
-    if (done == "none")
+    if (status == "none")
       return fail(Code::not_found, deployment + ": the workflow does not exist in context " + std::to_string(context) +
                                        "; mycojobs workflow list shows all workflows");
-    if (done == "other")
+    if (status == "other")
       return fail(Code::conflict, deployment + ": another manifest is in force since it was checked");
-    if (done == "full")
-      return fail(Code::too_large, deployment + ": " + std::to_string(kMaxDeploymentMail) +
+    if (status == "full")
+      return fail(Code::too_large, deployment + ": " + std::to_string(kMaxInboxEntries) +
                                        " events or 256 MiB of them already wait: check that a coordinator runs");
-    if (done == "busy")
-      return fail(Code::too_large, rules.targets.at(reply.at(1).number()).shown +
+    if (status == "busy")
+      return fail(Code::too_large, rules.targets.at(reply.at(1).number()).display_name +
                                        " has the maximum number of waiting events: send again after it has processed "
                                        "some; `mycojobs workflow explain` shows its state");
-    return PostResult{std::string(reply.at(1).text()), done == "repeated"};
+    return PostResult{std::string(reply.at(1).text()), status == "repeated"};
   }
 
-  Result<std::vector<InboxEntry>> mail(Id context, const std::string& deployment, std::uint32_t max,
-                                       std::uint64_t most_bytes, const std::string& after) override {
+  Result<std::vector<InboxEntry>> read_inbox(Id context, const std::string& deployment, std::uint32_t max,
+                                             std::uint64_t max_bytes, const std::string& after) override {
     MJ_TRY(reply,
-           run(context, scripts::world_mail, Arguments{deployment}.add(std::uint64_t{max}).add(most_bytes).add(after)));
-    std::vector<InboxEntry> all;
+           run(context, scripts::world_mail, Arguments{deployment}.add(std::uint64_t{max}).add(max_bytes).add(after)));
+    std::vector<InboxEntry> entries;
     for (std::size_t i = 0; i < reply.size(); ++i) {
       InboxEntry mail{std::string(reply.at(i).at(0).text()), {}, reply.at(i).at(1).fields()};
       const auto kind =
           std::find_if(mail.fields.begin(), mail.fields.end(), [](const auto& f) { return f.first == "kind"; });
       if (kind != mail.fields.end()) mail.kind = kind->second;
-      all.push_back(std::move(mail));
+      entries.push_back(std::move(mail));
     }
-    return all;
+    return entries;
   }
 
-  Result<std::pair<std::vector<std::string>, std::uint64_t>> due(Id context, std::uint32_t max) override {
+  Result<std::pair<std::vector<std::string>, std::uint64_t>> due_deployments(Id context, std::uint32_t max) override {
     MJ_TRY(reply, run(context, scripts::world_due, Arguments{}.add(std::uint64_t{max})));
     return std::pair(texts(reply.at(0)), reply.at(1).number());
   }
 
-  Result<std::vector<DeploymentPollResult>> poll(Id context, const std::vector<DeploymentPoll>& wanted) override {
+  Result<std::vector<DeploymentPollResult>> poll(Id context, const std::vector<DeploymentPoll>& polls) override {
     Arguments arguments;
-    arguments.add(std::uint64_t{wanted.size()});
-    for (const DeploymentPoll& each : wanted) {
-      arguments.add(each.deployment).add(std::uint64_t{each.effect_refs.size()});
-      for (const std::string& effect_ref : each.effect_refs) arguments.add(effect_ref);
+    arguments.add(std::uint64_t{polls.size()});
+    for (const DeploymentPoll& poll : polls) {
+      arguments.add(poll.deployment).add(std::uint64_t{poll.effect_refs.size()});
+      for (const std::string& effect_ref : poll.effect_refs) arguments.add(effect_ref);
     }
     MJ_TRY(reply, run(context, scripts::world_glance, arguments));
-    std::vector<DeploymentPollResult> all;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
+    std::vector<DeploymentPollResult> results;
+    for (std::size_t i = 0; i < polls.size(); ++i) {
       const Reply& row = reply.at(1).at(i);
-      DeploymentPollResult glance{row.at(0).number(), reply.at(0).number(), row.at(1).number(), {}};
+      DeploymentPollResult result{row.at(0).number(), reply.at(0).number(), row.at(1).number(), {}};
       for (std::size_t j = 0; j < row.at(2).size(); ++j)
-        glance.ended.push_back(wanted[i].effect_refs.at(row.at(2).at(j).number()));
-      all.push_back(std::move(glance));
+        result.ended_effects.push_back(polls[i].effect_refs.at(row.at(2).at(j).number()));
+      results.push_back(std::move(result));
     }
-    return all;
+    return results;
   }
 
   Result<std::uint64_t> now_ms() override {
@@ -161,61 +162,62 @@ class RedisWorkflows final : public WorkflowStore, private ContextLinks {
     return reply.at(0).number() * 1000 + reply.at(1).number() / 1000;
   }
 
-  Result<DeploymentStoreState> places(Id context, const std::string& deployment) override {
+  Result<DeploymentStoreState> read_state(Id context, const std::string& deployment) override {
     MJ_TRY(reply, run(context, scripts::world_places, Arguments{deployment}));
-    DeploymentStoreState places;
-    places.height = reply.at(0).number();
-    places.snapshot_height = reply.at(1).number();
-    places.snapshot = reply.at(2).text();
-    places.manifest = reply.at(3).text();
-    places.listed = reply.at(4).number() == 1;
-    places.due_ms = reply.at(5).number();
-    places.mail = reply.at(6).number();
-    places.now_ms = reply.at(7).number();
-    places.full = texts(reply.at(8));
-    std::sort(places.full.begin(), places.full.end());
-    return places;
+    DeploymentStoreState state;
+    state.height = reply.at(0).number();
+    state.snapshot_height = reply.at(1).number();
+    state.snapshot = reply.at(2).text();
+    state.manifest = reply.at(3).text();
+    state.is_listed = reply.at(4).number() == 1;
+    state.due_ms = reply.at(5).number();
+    state.inbox_entries = reply.at(6).number();
+    state.now_ms = reply.at(7).number();
+    state.full_instances = texts(reply.at(8));
+    std::sort(state.full_instances.begin(), state.full_instances.end());
+    return state;
   }
 
   Result<bool> repair(Id context, const std::string& deployment, std::uint64_t height,
                       const std::vector<DeploymentFix>& fixes) override {
-    static constexpr const char* kWords[] = {"list", "due", "head", "snapshot", "open", "notice", "mark"};
+    static constexpr const char* kKindNames[] = {"list", "due", "head", "snapshot", "open", "notice", "mark"};
     Arguments arguments;
     arguments.add(std::uint64_t{context}).add(deployment).add(height).add(std::uint64_t{fixes.size()});
     for (const DeploymentFix& fix : fixes)
-      arguments.add(kWords[static_cast<std::size_t>(fix.kind)]).add(fix.what).add(fix.of);
+      arguments.add(kKindNames[static_cast<std::size_t>(fix.kind)]).add(fix.value).add(fix.effect_ref);
     MJ_TRY(reply, run(context, scripts::world_repair, arguments));
     return reply.text() == "done";
   }
 
  private:
-  static std::string names_of(const std::vector<PostTarget>& targets) {
+  static std::string join_instances(const std::vector<PostTarget>& targets) {
     std::string names;
     for (const PostTarget& target : targets) names += (names.empty() ? "" : ",") + target.instance;
     return names;
   }
   static std::vector<std::string> texts(const Reply& reply) {
-    std::vector<std::string> all;
-    for (std::size_t i = 0; i < reply.size(); ++i) all.emplace_back(reply.at(i).text());
-    return all;
+    std::vector<std::string> result;
+    for (std::size_t i = 0; i < reply.size(); ++i) result.emplace_back(reply.at(i).text());
+    return result;
   }
-  Result<std::string> field(Id context, const std::string& key, const std::string& hash, const std::string& what) {
+  Result<std::string> field(Id context, const std::string& key, const std::string& hash, const std::string& kind) {
     MJ_TRY(reply, command(context, {"HGET", key, hash}));
-    if (reply.nil()) return fail(Code::not_found, what + ' ' + hash + " is not there");
+    if (reply.is_nil()) return fail(Code::not_found, kind + ' ' + hash + " is not there");
     return std::string(reply.text());
   }
 };
 
 }  // namespace
 
-Result<void> commit_manifest(WorkflowStore& store, const DeploymentCommit& wanted, const std::string& applies) {
+Result<void> commit_manifest(WorkflowStore& store, const DeploymentCommit& request,
+                             const std::string& expected_applies) {
   auto* redis = dynamic_cast<RedisWorkflows*>(&store);
   if (redis == nullptr) return fail(Code::unsupported, "this store applies no manifests under a condition");
-  return redis->commit(wanted, applies);
+  return redis->commit(request, expected_applies);
 }
 
-std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink open, StoreInstrumentation observed) {
-  return std::make_unique<RedisWorkflows>(std::move(open), std::move(observed));
+std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink open, StoreInstrumentation instrumentation) {
+  return std::make_unique<RedisWorkflows>(std::move(open), std::move(instrumentation));
 }
 
 }  // namespace mycojobs

@@ -9,10 +9,11 @@
 
 namespace mycojobs {
 
-// WorkflowStore::commit() of a manifest, on the condition that no other manifest of the context was applied after the
-// caller read `applies`: the field `count` of mj:world-applies, or empty. Errors: conflict: another manifest was
-// applied, and nothing was changed; unsupported: the store was not created by make_redis_workflows().
-Result<void> commit_manifest(WorkflowStore&, const DeploymentCommit&, const std::string& applies);
+// As WorkflowStore::commit(), for a commit with a manifest. expected_applies: value of the field `count` of
+// mj:world-applies, or empty, as read before the manifest was checked. Errors: conflict: another manifest of the
+// context was applied since then, and nothing was changed; unsupported: the store was not created by
+// make_redis_workflows().
+Result<void> commit_manifest(WorkflowStore&, const DeploymentCommit&, const std::string& expected_applies);
 
 std::unique_ptr<WorkflowStore> make_redis_workflows(OpenLink, StoreInstrumentation = {});
 

@@ -17,7 +17,7 @@ constexpr std::array kDetails = std::to_array<std::string_view>(
      "setup_error", "cancelled",    "dead_letter", "dependency_failed", "prerequisite", "policy_refused",
      "lost",        "unkillable",   "quota",       "result_quota"});
 
-std::string_view known_detail(std::string_view detail) {
+std::string_view detail_label(std::string_view detail) {
   return std::find(kDetails.begin(), kDetails.end(), detail) == kDetails.end() ? "other" : detail;
 }
 
@@ -36,53 +36,53 @@ constexpr std::array kUsualErrors =
 
 }  // namespace
 
-const TypeNames& types_of_this_build() {
+const TypeNames& built_in_types() {
   static const TypeNames names{"python", "v", "sal", "osis", "native", "rust", "command"};
   return names;
 }
 
-std::string_view counted_word(std::string_view script_type, const TypeNames& served) {
-  const bool known =
-      types_of_this_build().contains(script_type) || (is_word(script_type) && served.contains(script_type));
-  return known ? script_type : "other";
+std::string_view script_type_label(std::string_view script_type, const TypeNames& served) {
+  const bool is_known =
+      built_in_types().contains(script_type) || (is_word(script_type) && served.contains(script_type));
+  return is_known ? script_type : "other";
 }
 
 // A claim from the queue of a type proves that a runner serves this type, so its name needs no check.
-std::string counted_type(std::string_view queue, const Fields& record, const TypeNames& served) {
+std::string job_type_label(std::string_view queue, const Fields& record, const TypeNames& served) {
   if (queue.starts_with(kQueue)) return std::string(queue.substr(kQueue.size()));
-  return std::string(counted_word(field_of(record, "script_type"), served));
+  return std::string(script_type_label(field_of(record, "script_type"), served));
 }
 
-std::string_view counted_queue(std::string_view queue, const TypeNames& served) {
-  if (queue.starts_with(kQueue)) return counted_word(queue.substr(kQueue.size()), served);
+std::string_view queue_label(std::string_view queue, const TypeNames& served) {
+  if (queue.starts_with(kQueue)) return script_type_label(queue.substr(kQueue.size()), served);
   if (queue.starts_with("mj:queue:runner")) return "runner";
   return queue.starts_with(kRouterQueue) ? "router" : "other";
 }
 
-void count_from_zero(Metrics& metrics, Id context, std::span<const std::string> types) {
+void initialize_series(Metrics& metrics, Id context, std::span<const std::string> types) {
   if (!metrics.is_enabled()) return;
-  for (const char* what : {"report", "renewal"}) metrics.add(Metric::stale, {context, what}, 0);
-  for (const char* ran : {"true", "false"}) metrics.add(Metric::releases, {context, ran}, 0);
-  metrics.add(Metric::set_aside, {context}, 0);
+  for (const char* operation : {"report", "renewal"}) metrics.add(Metric::stale_writes, {context, operation}, 0);
+  for (const char* was_started : {"true", "false"}) metrics.add(Metric::releases, {context, was_started}, 0);
+  metrics.add(Metric::entries_set_aside, {context}, 0);
   for (const std::string& type : types) {
     metrics.add(Metric::attempts, {context, type, to_string(JobStatus::error), "setup_error"}, 0);
-    metrics.add(Metric::ends, {context, type, to_string(JobStatus::finished), "ok"}, 0);
+    metrics.add(Metric::job_ends, {context, type, to_string(JobStatus::finished), "ok"}, 0);
     for (const std::string_view detail : kUsualErrors)
-      metrics.add(Metric::ends, {context, type, to_string(JobStatus::error), detail}, 0);
+      metrics.add(Metric::job_ends, {context, type, to_string(JobStatus::error), detail}, 0);
   }
 }
 
 void count_claims(Metrics& metrics, Id context, const ClaimReply& reply) {
   if (!metrics.is_enabled()) return;
-  if (reply.set_aside > 0) metrics.add(Metric::set_aside, {context}, reply.set_aside);
+  if (reply.skipped_entries > 0) metrics.add(Metric::entries_set_aside, {context}, reply.skipped_entries);
   for (const ClaimedJob& job : reply.jobs) {
     metrics.add(Metric::claims, {context, job.ref.script_type});
     if (job.deliveries > 1 || job.attempt > 1) continue;
-    const std::uint64_t ready = std::max(number_of(job.record, "queued_ms"), number_of(job.record, "run_at_ms"));
-    const std::uint64_t began = number_of(job.record, "started_ms");
+    const std::uint64_t ready_ms = std::max(number_of(job.record, "queued_ms"), number_of(job.record, "run_at_ms"));
+    const std::uint64_t started_ms = number_of(job.record, "started_ms");
     // The time is missing if another client pushed the job; the order is wrong if the clock was set back.
-    if (ready == 0 || began < ready) continue;
-    metrics.observe(Metric::pickup, {context}, static_cast<double>(began - ready) / 1000);
+    if (ready_ms == 0 || started_ms < ready_ms) continue;
+    metrics.observe(Metric::pickup_time, {context}, static_cast<double>(started_ms - ready_ms) / 1000);
   }
 }
 
@@ -90,7 +90,7 @@ void count_renewals(Metrics& metrics, Id context, std::span<const Renewal> renew
   if (!metrics.is_enabled()) return;
   const auto stale = std::count(renewals.begin(), renewals.end(), Renewal::stale);
   metrics.add(Metric::renewals, {context}, static_cast<double>(renewals.size() - static_cast<std::size_t>(stale)));
-  if (stale > 0) metrics.add(Metric::stale, {context, "renewal"}, static_cast<double>(stale));
+  if (stale > 0) metrics.add(Metric::stale_writes, {context, "renewal"}, static_cast<double>(stale));
 }
 
 void count_reports(Metrics& metrics, Id context, std::span<const Report> reports,
@@ -98,35 +98,35 @@ void count_reports(Metrics& metrics, Id context, std::span<const Report> reports
   if (!metrics.is_enabled()) return;
   for (std::size_t i = 0; i < std::min(reports.size(), answers.size()); ++i) {
     if (!answers[i]) {
-      if (answers[i].error().code == Code::stale_claim) metrics.add(Metric::stale, {context, "report"});
+      if (answers[i].error().code == Code::stale_claim) metrics.add(Metric::stale_writes, {context, "report"});
     } else if (const auto* ended = std::get_if<EndReport>(&reports[i])) {
-      const std::string_view status = to_string(ended->end.status), detail = known_detail(ended->end.detail);
+      const std::string_view status = to_string(ended->end.status), detail = detail_label(ended->end.detail);
       const std::string& type = ended->claim.script_type;
       metrics.add(Metric::attempts, {context, type, status, detail});
-      if (!ended->retry_after_ms) metrics.add(Metric::ends, {context, type, status, detail});
+      if (!ended->retry_after_ms) metrics.add(Metric::job_ends, {context, type, status, detail});
     } else if (const auto* release = std::get_if<Release>(&reports[i])) {
-      metrics.add(Metric::releases, {context, release->ran ? "true" : "false"});
+      metrics.add(Metric::releases, {context, release->was_started ? "true" : "false"});
     }
   }
 }
 
 void count_tick(Metrics& metrics, Id context, const TickReply& reply) {
   if (!metrics.is_enabled()) return;
-  const std::array<std::pair<const char*, std::uint32_t>, 5> moved{{{"due", reply.due},
-                                                                    {"settled", reply.settled},
-                                                                    {"missing", reply.missing},
-                                                                    {"overdue", reply.overdue},
-                                                                    {"retired", reply.retired}}};
-  for (const auto& [why, jobs] : moved) {
-    if (jobs > 0) metrics.add(Metric::moved, {context, why}, jobs);
+  const std::array<std::pair<const char*, std::uint32_t>, 5> counters{{{"due", reply.queued},
+                                                                       {"settled", reply.woken_dependents},
+                                                                       {"missing", reply.missing_records},
+                                                                       {"overdue", reply.timed_out},
+                                                                       {"retired", reply.retired}}};
+  for (const auto& [kind, jobs] : counters) {
+    if (jobs > 0) metrics.add(Metric::jobs_moved, {context, kind}, jobs);
   }
 }
 
-void count_submitted(Metrics& metrics, std::span<const Job> jobs, const NewJobs& made, const TypeNames& served) {
+void count_submitted(Metrics& metrics, std::span<const Job> jobs, const NewJobs& result, const TypeNames& served) {
   if (!metrics.is_enabled()) return;
-  for (std::size_t i = 0; i < std::min(jobs.size(), made.jobs.size()); ++i) {
-    if (!made.existed[i])
-      metrics.add(Metric::submitted, {jobs[i].context_id, counted_word(jobs[i].script_type, served)});
+  for (std::size_t i = 0; i < std::min(jobs.size(), result.jobs.size()); ++i) {
+    if (!result.existed[i])
+      metrics.add(Metric::jobs_submitted, {jobs[i].context_id, script_type_label(jobs[i].script_type, served)});
   }
 }
 
@@ -135,7 +135,7 @@ void count_commit(Metrics& metrics, const FlowCommit& commit) {
   metrics.add(Metric::flow_commits, {commit.context, "ok"});
   for (const RunFact& fact : commit.facts) metrics.add(Metric::flow_facts, {commit.context, fact.kind});
   if (!commit.ended) return;
-  for (const auto& [field, value] : commit.record) {
+  for (const auto& [field, value] : commit.record_fields) {
     if (field == "status" && is_word(value)) metrics.add(Metric::flow_ends, {commit.context, value});
   }
 }

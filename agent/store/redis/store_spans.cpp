@@ -11,7 +11,7 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kUs = 1000;  // microseconds of a millisecond
+constexpr std::uint64_t kUsPerMs = 1000;  // microseconds of a millisecond
 constexpr const char* kStep = "flow step";
 constexpr const char* kNodeFailed = "node_failed";  // kind of a fact
 
@@ -26,7 +26,7 @@ std::string step_name(const FlowCommit& commit) {
 
 std::optional<Span> begin_submission(const Traces& traces, Fields& record) {
   constexpr std::size_t kTraceBytes = 16, kSpanBytes = 8;
-  if (!traces.wanted()) return std::nullopt;
+  if (!traces.is_enabled()) return std::nullopt;
   auto field = std::find_if(record.begin(), record.end(), [](const auto& each) { return each.first == "traceparent"; });
   if (field == record.end()) field = record.insert(field, {"traceparent", ""});
   const auto context = parse_traceparent(field->second);
@@ -51,7 +51,7 @@ void end_submission(Traces& traces, std::optional<Span>& span, const std::string
 
 // The span `claim` has the time of this host. The span `wait` has the times of the record, which are those of Redis.
 void trace_claims(Traces& traces, const ClaimReply& reply, CallTime call) {
-  if (!traces.wanted()) return;
+  if (!traces.is_enabled()) return;
   for (const ClaimedJob& job : reply.jobs) {
     const ClaimRef& claim = job.ref;
     const std::string attempt = std::to_string(job.attempt);
@@ -65,23 +65,23 @@ void trace_claims(Traces& traces, const ClaimReply& reply, CallTime call) {
               "",
               SpanKind::consumer};
     add_span(traces, claim.traceparent, claim.claim_id, span);
-    const std::uint64_t ready = std::max(number_of(job.record, "queued_ms"), number_of(job.record, "run_at_ms"));
-    const std::uint64_t began = number_of(job.record, "started_ms");
-    if (ready == 0 || began < ready || job.attempt > 1 || job.deliveries > 1) continue;
+    const std::uint64_t ready_ms = std::max(number_of(job.record, "queued_ms"), number_of(job.record, "run_at_ms"));
+    const std::uint64_t started_ms = number_of(job.record, "started_ms");
+    if (ready_ms == 0 || started_ms < ready_ms || job.attempt > 1 || job.deliveries > 1) continue;
     add_span(traces, claim.traceparent, claim.claim_id,
              {"",
               "",
               "",
               "wait",
-              ready * kUs,
-              began * kUs,
+              ready_ms * kUsPerMs,
+              started_ms * kUsPerMs,
               {{"mycojobs.job", claim.job_key}, {"mycojobs.queue", job.queue}}});
   }
 }
 
 void trace_reports(Traces& traces, std::span<const Report> reports, std::span<const Result<void>> answers,
                    CallTime call) {
-  if (!traces.wanted()) return;
+  if (!traces.is_enabled()) return;
   for (std::size_t i = 0; i < std::min(reports.size(), answers.size()); ++i) {
     const auto* ended = std::get_if<EndReport>(&reports[i]);
     if (ended == nullptr) continue;
@@ -101,16 +101,16 @@ void trace_reports(Traces& traces, std::span<const Report> reports, std::span<co
   }
 }
 
-std::string context_of_step(const Traces& traces, const FlowCommit& commit) {
+std::string step_traceparent(const Traces& traces, const FlowCommit& commit) {
   const auto context = parse_traceparent(commit.traceparent);
-  if (!context || !context->sampled || !traces.wanted()) return commit.traceparent;
-  return child_of(*context, step_name(commit), kStep);
+  if (!context || !context->sampled || !traces.is_enabled()) return commit.traceparent;
+  return make_child_traceparent(*context, step_name(commit), kStep);
 }
 
 void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
-  if (!traces.wanted() || commit.traceparent.empty()) return;
+  if (!traces.is_enabled() || commit.traceparent.empty()) return;
   const std::string flow = "flow:" + std::to_string(commit.flow);
-  if (!commit.facts.empty() || !commit.dispatch.empty()) {
+  if (!commit.facts.empty() || !commit.dispatches.empty()) {
     std::set<std::string> kinds;
     for (const RunFact& fact : commit.facts) kinds.insert(fact.kind);
     std::string facts;
@@ -123,26 +123,28 @@ void trace_commit(Traces& traces, const FlowCommit& commit, CallTime call) {
               call.end_us,
               {{"mycojobs.flow", flow},
                {"mycojobs.facts", facts},
-               {"mycojobs.dispatched", std::to_string(commit.dispatch.size())}}};
+               {"mycojobs.dispatched", std::to_string(commit.dispatches.size())}}};
     if (kinds.contains(kNodeFailed)) step.error = kNodeFailed;
     add_span(traces, commit.traceparent, step_name(commit), std::move(step));
   }
-  const std::uint64_t started = number_of(commit.record, "started_ms"), ended = number_of(commit.record, "ended_ms");
-  if (!commit.ended || started == 0 || ended == 0) return;
-  Span whole{"",
-             "",
-             "",
-             "flow",
-             started * kUs,
-             ended * kUs,
-             {{"mycojobs.flow", flow},
-              {"mycojobs.status", std::string(field_of(commit.record, "status"))},
-              {"mycojobs.detail", std::string(field_of(commit.record, "detail"))}}};
-  if (const std::string_view status = field_of(commit.record, "status"); status != to_string(FlowStatus::finished)) {
-    const std::string_view error = field_of(commit.record, "error");
-    whole.error = error.empty() ? status : error;  // an empty error would mean success
+  const std::uint64_t started_ms = number_of(commit.record_fields, "started_ms"),
+                      ended = number_of(commit.record_fields, "ended_ms");
+  if (!commit.ended || started_ms == 0 || ended == 0) return;
+  Span flow_span{"",
+                 "",
+                 "",
+                 "flow",
+                 started_ms * kUsPerMs,
+                 ended * kUsPerMs,
+                 {{"mycojobs.flow", flow},
+                  {"mycojobs.status", std::string(field_of(commit.record_fields, "status"))},
+                  {"mycojobs.detail", std::string(field_of(commit.record_fields, "detail"))}}};
+  if (const std::string_view status = field_of(commit.record_fields, "status");
+      status != to_string(FlowStatus::finished)) {
+    const std::string_view error = field_of(commit.record_fields, "error");
+    flow_span.error = error.empty() ? status : error;  // an empty error would mean success
   }
-  add_span(traces, commit.traceparent, flow_name(commit), std::move(whole));
+  add_span(traces, commit.traceparent, flow_name(commit), std::move(flow_span));
 }
 
 }  // namespace mycojobs

@@ -29,7 +29,7 @@ void trace_claims(Traces&, const ClaimReply&, CallTime);
 void trace_reports(Traces&, std::span<const Report>, std::span<const Result<void>> answers, CallTime);
 // Returns the `traceparent` for the jobs that this commit queues: a child of the commit's span if it has one, otherwise
 // the flow's `traceparent`.
-std::string context_of_step(const Traces&, const FlowCommit&);
+std::string step_traceparent(const Traces&, const FlowCommit&);
 void trace_commit(Traces&, const FlowCommit&, CallTime);
 
 }  // namespace mycojobs

@@ -20,44 +20,45 @@ DEFINED = re.compile(r"local function (\w+)|local (\w+(?:, *\w+)*)|(\w+) = ")
 
 
 class Definition:
-    def __init__(self, text, where):
+    def __init__(self, text, part):
         code = NOT_CODE.sub("", text)
-        begins = DEFINED.match(code)
-        if not begins:
-            raise SystemExit(f"{where}: no definition: {text.splitlines()[0]}")
-        self.names = set(NAME.findall(begins[1] or begins[2] or begins[3]))
+        match = DEFINED.match(code)
+        if not match:
+            raise SystemExit(f"{part}: no definition: {text.splitlines()[0]}")
+        self.names = set(NAME.findall(match[1] or match[2] or match[3]))
         self.uses = set(NAME.findall(code))
         self.text = re.sub(r"(?m)^--.*\n|^\n", "", text)  # comments between definitions stay in the source
 
 
-def definitions(part):
+def read_definitions(part):
     return [Definition(text, part) for text in BEGINNING.split(part.read_text())[1:]]
 
 
-def scripts_of(file):
+def read_scripts(file):
     """(name, names of parts, text) of each script in the file."""
     begins = list(SCRIPT.finditer(file.read_text()))
     if not begins:
         raise SystemExit(f'{file}: no line begins a script ("--# name:", "--# name: dispatch_journal job_indexes")')
-    ends = [*(each.start() for each in begins[1:]), None]
-    return [(each[1], each[2].split(), each.string[each.end():end].rstrip() + "\n") for each, end in zip(begins, ends)]
+    ends = [*(match.start() for match in begins[1:]), None]
+    return [(match[1], match[2].split(), match.string[match.end():end].rstrip() + "\n") for match, end in zip(begins, ends)]
 
 
-def assembled(lib, parts, own):
-    there = [each for name in ["prelude", *parts] for each in definitions(lib / f"{name}.lua")]
-    uses, missing = set(NAME.findall(NOT_CODE.sub("", own))), there
-    while more := [each for each in missing if each.names & uses]:
-        uses = uses.union(*(each.uses for each in more))
-        missing = [each for each in missing if each not in more]
-    return "".join(each.text for each in there if each not in missing) + own
+def assemble(lib, parts, body):
+    """The definitions that the script uses, in their order, followed by the script itself."""
+    candidates = [definition for name in ["prelude", *parts] for definition in read_definitions(lib / f"{name}.lua")]
+    used_names, unused = set(NAME.findall(NOT_CODE.sub("", body))), candidates
+    while needed := [definition for definition in unused if definition.names & used_names]:
+        used_names = used_names.union(*(definition.uses for definition in needed))
+        unused = [definition for definition in unused if definition not in needed]
+    return "".join(definition.text for definition in candidates if definition not in unused) + body
 
 
 def main(output, *files):
     lines = ['#include "store/all_scripts.h"', "", "namespace mycojobs::scripts {"]
     names = []
     for file in map(pathlib.Path, files):
-        for name, parts, own in scripts_of(file):
-            text = assembled(file.parent / "lib", parts, own)
+        for name, parts, body in read_scripts(file):
+            text = assemble(file.parent / "lib", parts, body)
             sha1 = hashlib.sha1(text.encode()).hexdigest()
             names.append(name)
             lines.append(f'const Script {name}{{"{name}", "{sha1}", R"lua({text})lua"}};')

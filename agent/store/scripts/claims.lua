@@ -8,20 +8,20 @@
 -- ARGV: runner (id), instance (text), actor (id; empty: rights are not checked; 0: the agent is no actor), context
 -- (id), max_jobs, max_bytes (of the records in the reply), max_script (bytes of a script), max_deliveries, lease_ms,
 -- ids (text), queues (list), the quotas in bytes of a caller and of the context.
--- Reply: {number of entries that were dropped or ended, {{queue, job, index in ids, epoch, attempt, deliveries,
--- record}...}, paused queues, 1 if the call has reached its limit of entries, {queue, revision, ...} of the journals
--- that were written}.
+-- Reply: {number of entries that were skipped (dropped or ended), {{queue, job, index in ids, epoch, attempt,
+-- deliveries, record}...}, paused queues, 1 if the call has reached its limit of entries, {queue, revision, ...} of the
+-- journals that were written}.
 -- Errors: MJDENIED if the actor may not run jobs in this context. A queue with a wrong type is reported as an anomaly,
 -- and the other queues are served.
 -- Repeat: not idempotent. If the reply is lost, the caller returns the claims with unclaim, by their ids.
-local runner, instance, actor, context = arg(), arg(), arg(), arg()
-local max_jobs, max_bytes, max_script = to_number(arg()), to_number(arg()), to_number(arg())
-local max_deliveries, lease_ms = to_number(arg()), to_number(arg())
+local runner, instance, actor, context = next_arg(), next_arg(), next_arg(), next_arg()
+local max_jobs, max_bytes, max_script = to_number(next_arg()), to_number(next_arg()), to_number(next_arg())
+local max_deliveries, lease_ms = to_number(next_arg()), to_number(next_arg())
 -- For each of max_jobs claims: an id of 16 digits and a token of 64 digits.
-local ids = arg()
+local ids = next_arg()
 local queues = list_arg()
 read_quota()
-local err = check_shared_types()
+local err = check_index_types()
 if err then return err end
 
 -- Returns why the actor may not run jobs, or nil. This is the row `work` of the table of rights (security/rights.h): if
@@ -31,8 +31,8 @@ local function permission_denial()
   if lists.err then return 'context:' .. context .. ' is not a hash: its list of executors cannot be read' end
   local executors, admins = lists[1] or '', lists[2] or ''
   if not string.find(executors, '%d') then return nil end
-  local who = '%f[%d]' .. actor .. '%f[%D]'
-  if actor ~= '0' and (string.find(executors, who) or string.find(admins, who)) then return nil end
+  local pattern = '%f[%d]' .. actor .. '%f[%D]'
+  if actor ~= '0' and (string.find(executors, pattern) or string.find(admins, pattern)) then return nil end
   return (actor == '0' and 'this agent has no actor (setting runner_actor), and' or 'actor ' .. actor .. ' may not run jobs in context '
     .. context .. ', which') .. ' allows it to admins, executors; an operator may say: mycojobs context grant ' .. context
     .. ' --executor ' .. (actor == '0' and 'ID' or actor)
@@ -42,30 +42,30 @@ if err then
   add_refusal_once(actor, 'run', 'jobs', 'executors')
   -- An agent may have the right to write its runner record but not the list of refusals. `job explain` reads this
   -- field.
-  if type_of('runner:' .. runner) == 'hash' then redis.pcall('HSET', 'runner:' .. runner, 'refused_ms', to_integer_text(now_ms)) end
+  if key_type('runner:' .. runner) == 'hash' then redis.pcall('HSET', 'runner:' .. runner, 'refused_ms', to_integer_text(now_ms)) end
   return redis.error_reply('MJDENIED ' .. err)
 end
 
-local taken, bytes, set_aside, seen, full, paused = {}, 0, 0, 0, false, {}
+local claimed, bytes, skipped, examined, is_reply_full, paused = {}, 0, 0, 0, false, {}
 -- By caller: bytes of the records that other clients have written and that are charged at the end of this call.
 local charges = {}
 local now, lease, until_ms = to_integer_text(now_ms), to_integer_text(lease_ms), to_integer_text(now_ms + lease_ms)
-local prioritised  -- whether the current entry is from mj:priority:<queue>
+local is_prioritised  -- whether the current entry is from mj:priority:<queue>
 
 -- Removes the current entry from its queue.
 local function drop_entry(queue, entry)
-  if prioritised then redis.call('ZREM', 'mj:priority:' .. queue, entry) else redis.call('RPOP', queue) end
+  if is_prioritised then redis.call('ZREM', 'mj:priority:' .. queue, entry) else redis.call('RPOP', queue) end
 end
 
 -- Makes the claim of a job: lease, fact, claim, concurrency slot, record. Adds the job with its changed record to
--- `taken`.
-local function start_job(queue, job, claim, record, ckey)
-  local n = #taken + 1
+-- `claimed`.
+local function claim_job(queue, job, claim, record, ckey)
+  local n = #claimed + 1
   local epoch = math.max(to_number(claim.epoch) + 1, now_us)
   local attempt, deliveries = math.max(1, to_number(claim.attempt)), to_number(claim.deliveries) + 1
   epoch, attempt, deliveries = to_integer_text(epoch), to_integer_text(attempt), to_integer_text(deliveries)
-  local at = 80 * (n - 1)
-  local id, token, log_base = string.sub(ids, at + 1, at + 16), redis.sha1hex(string.sub(ids, at + 17, at + 80)), last_seq(job)
+  local offset = 80 * (n - 1)
+  local id, token, log_base = string.sub(ids, offset + 1, offset + 16), redis.sha1hex(string.sub(ids, offset + 17, offset + 80)), get_last_log_seq(job)
   redis.call('ZADD', 'mj:leases', until_ms, job)
   add_fact(queue, job, claim, 'claimed', 'c', id, 't', token, 'e', epoch, 'a', attempt, 'd', deliveries, 'r', runner,
     'i', instance, 'l', lease)
@@ -88,19 +88,19 @@ local function start_job(queue, job, claim, record, ckey)
   if claim['end'] then redis.call('HDEL', 'mj:claim:' .. job, 'end') end
   if claim.turn then redis.call('HDEL', 'mj:claim:' .. job, 'held', 'turn') end
   -- Update the fields in the copy of the record for the reply.
-  local written = {status = 'started', detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
+  local changes = {status = 'started', detail = 'claimed', attempt = attempt, deliveries = deliveries, epoch = epoch,
     runner_id = runner, claim_id = id, lease_until_ms = until_ms, started_ms = now, updated_at = now_s}
   for i = 1, #record, 2 do
     local name = record[i]
-    if written[name] then
-      record[i + 1], written[name] = written[name], nil
+    if changes[name] then
+      record[i + 1], changes[name] = changes[name], nil
     end
   end
-  for name, value in pairs(written) do
+  for name, value in pairs(changes) do
     record[#record + 1] = name
     record[#record + 1] = value
   end
-  taken[n] = {queue, job, n, epoch, attempt, deliveries, record}
+  claimed[n] = {queue, job, n, epoch, attempt, deliveries, record}
   claim.state = 'live'
   update_node_state(job, claim)
 end
@@ -109,26 +109,26 @@ end
 local function add_dead_letter(queue, entry, reason)
   add_dead_letter_entry(entry, queue, reason)
   drop_entry(queue, entry)
-  set_aside = set_aside + 1
+  skipped = skipped + 1
 end
 -- Drops an entry that should not exist, for example a second entry of the same job, and records an anomaly.
-local function drop_invalid_entry(queue, entry, why)
-  add_anomaly(to_printable(queue) .. ': ' .. entry .. ' ' .. why .. '; the entry was dropped')
+local function drop_invalid_entry(queue, entry, reason)
+  add_anomaly(to_printable(queue) .. ': ' .. entry .. ' ' .. reason .. '; the entry was dropped')
   drop_entry(queue, entry)
-  set_aside = set_aside + 1
+  skipped = skipped + 1
 end
 -- Ends a job that can never run, and adds a dead letter.
 local function end_as_failed(queue, job, claim, reason, text)
   local id = add_dead_letter_entry(job, queue, reason)
-  finish(job, claim, failure_fields('dead_letter', text), false)
+  end_job(job, claim, failure_fields('dead_letter', text), false)
   if claim then redis.call('HSET', 'mj:claim:' .. job, 'dead', id) end
   drop_entry(queue, job)
-  set_aside = set_aside + 1
+  skipped = skipped + 1
 end
 
 -- Delays a job because an index that it needs has a wrong type (err), so that the other jobs of its queue can run.
 local function postpone_entry(queue, job, claim, err)
-  park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', delay_for_wrong_type(job, claim, err))
+  park_job(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', delay_for_wrong_type(job, claim, err))
   drop_entry(queue, job)
   return true
 end
@@ -139,8 +139,8 @@ local function check_dependents_type(deps)
   for first = 1, #deps, 1000 do
     local keys = {}
     for i = first, math.min(first + 999, #deps) do keys[#keys + 1] = 'mj:dependents:' .. deps[i] end
-    local there = redis.call('EXISTS', unpack(keys)) > 0
-    for _, key in ipairs(there and keys or {}) do
+    local any_exists = redis.call('EXISTS', unpack(keys)) > 0
+    for _, key in ipairs(any_exists and keys or {}) do
       local err = check_type(key, 'set')
       if err then return err end
     end
@@ -149,19 +149,19 @@ end
 
 -- Returns whether the caller exceeds a quota. Its jobs do not start then, since their output and ends would be stored,
 -- too. tick queues them again when the caller stores less (waits_for_quota).
-local over = {}  -- by caller: the setting of the exceeded quota, or false
+local exceeded_by_caller = {}  -- by caller: the setting of the exceeded quota, or false
 local function quota_exceeded(caller)
-  if over[caller] == nil then
-    over[caller] = exceeded_now(caller, charges[caller]) or false
-    if over[caller] then ask_for_relief(caller) end
+  if exceeded_by_caller[caller] == nil then
+    exceeded_by_caller[caller] = check_quota(caller, charges[caller]) or false
+    if exceeded_by_caller[caller] then request_retirement(caller) end
   end
-  return over[caller]
+  return exceeded_by_caller[caller]
 end
 local function delay_for_quota(queue, job, claim)
   local due = to_integer_text(now_ms + kQuotaPauseMs)
   redis.call('ZADD', 'mj:delayed', due, job)
-  park(job, claim, queue, 'delayed', 'quota', 'quota', 'due', due)
-  redis.call('HSET', 'mj:claim:' .. job, 'quota', over[caller_of(job)])
+  park_job(job, claim, queue, 'delayed', 'quota', 'quota', 'due', due)
+  redis.call('HSET', 'mj:claim:' .. job, 'quota', exceeded_by_caller[parse_caller(job)])
   drop_entry(queue, job)
   return true
 end
@@ -170,26 +170,26 @@ end
 -- has one.
 local function park_if_blocked(queue, job, claim, record)
   -- Dependencies between the jobs of a flow are evaluated by the flow, which may continue after a failure.
-  local deps = claim.deps ~= 'met' and not claim.flow and dependencies(job, record.dependends) or {}
-  seen = seen + dependency_cost(#deps)
-  local open = {}
+  local deps = claim.deps ~= 'met' and not claim.flow and parse_dependencies(job, record.dependends) or {}
+  examined = examined + dependency_cost(#deps)
+  local open_dependencies = {}
   for _, dep in ipairs(deps) do
-    local ended = end_of(dep)
+    local ended = get_end_status(dep)
     if ended == 'error' then
-      finish(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
+      end_job(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
       drop_entry(queue, job)
       return true
     end
-    if not ended then open[#open + 1] = dep end
+    if not ended then open_dependencies[#open_dependencies + 1] = dep end
   end
-  if #open > 0 then
-    local err = check_type('mj:waits:' .. job, 'set') or check_dependents_type(open)
+  if #open_dependencies > 0 then
+    local err = check_type('mj:waits:' .. job, 'set') or check_dependents_type(open_dependencies)
     if err then return postpone_entry(queue, job, claim, err) end
-    for _, dep in ipairs(open) do
+    for _, dep in ipairs(open_dependencies) do
       redis.call('SADD', 'mj:waits:' .. job, dep)
       redis.call('SADD', 'mj:dependents:' .. dep, job)
     end
-    park(job, claim, queue, 'waiting', 'dependencies', 'dependencies')
+    park_job(job, claim, queue, 'waiting', 'dependencies', 'dependencies')
     drop_entry(queue, job)
     return true
   end
@@ -197,25 +197,25 @@ local function park_if_blocked(queue, job, claim, record)
   local conditions = record.prerequisites
   if conditions and conditions ~= '' and conditions ~= '[]' and claim.prerequisites ~= 'met' then
     redis.call('ZADD', 'mj:prerequisites', to_integer_text(now_ms), job)
-    park(job, claim, queue, 'prerequisites', 'prerequisite', 'prerequisite')
+    park_job(job, claim, queue, 'prerequisites', 'prerequisite', 'prerequisite')
     drop_entry(queue, job)
     return true
   end
   local due = to_number(record.run_at_ms)
   if due > now_ms and to_number(claim.attempt) <= 1 then
     redis.call('ZADD', 'mj:delayed', to_integer_text(due), job)
-    park(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', to_integer_text(due))
+    park_job(job, claim, queue, 'delayed', 'delayed', 'delayed', 'due', to_integer_text(due))
     drop_entry(queue, job)
     return true
   end
-  if quota_exceeded(caller_of(job)) then return delay_for_quota(queue, job, claim) end
+  if quota_exceeded(parse_caller(job)) then return delay_for_quota(queue, job, claim) end
   local key = record.concurrency_key
   if key and key ~= '' and #key <= 255 then
     local err = check_type('mj:running:' .. key, 'set') or check_type('mj:held:' .. key, 'zset')
     if err then return postpone_entry(queue, job, claim, err) end
     if redis.call('SCARD', 'mj:running:' .. key) >= math.max(1, to_number(record.concurrency_limit)) then
       hold_for_slot(job, claim, key)
-      park(job, claim, queue, 'held', 'held', 'held')
+      park_job(job, claim, queue, 'held', 'held', 'held')
       drop_entry(queue, job)
       return true
     end
@@ -223,31 +223,31 @@ local function park_if_blocked(queue, job, claim, record)
   end
 end
 
-local kAsked = {'status', 'detail', 'dependends', 'prerequisites', 'run_at_ms', 'concurrency_key', 'concurrency_limit', 'queue_timeout_ms',
+local kShortFields = {'status', 'detail', 'dependends', 'prerequisites', 'run_at_ms', 'concurrency_key', 'concurrency_limit', 'queue_timeout_ms',
   'queued_ms', 'priority'}
-local kMoreBytes = 16777216  -- limit for the fields of a record except the script
+local kMaxOtherFieldBytes = 16777216  -- limit for the fields of a record except the script
 -- Reads a record. Returns {name, value, ...}, the length of the script, and, if the record is too long, the reason; of
 -- such a record only the short fields in kAsked are read. Returns nil if the key is not a hash.
 local function read_record(job)
   local script = redis.pcall('HSTRLEN', job, 'script')
   if type(script) ~= 'number' then return nil end
-  local why
+  local size_error
   if script > max_script then
-    why = 'script: ' .. script .. ' bytes are more than the ' .. to_integer_text(max_script) .. ' that job.max_script_bytes allows'
+    size_error = 'script: ' .. script .. ' bytes are more than the ' .. to_integer_text(max_script) .. ' that job.max_script_bytes allows'
   else
-    local field, size = longest_field_over(job, 2 * max_script + kMoreBytes)
+    local field, size = find_oversized_field(job, 2 * max_script + kMaxOtherFieldBytes)
     if not field then return redis.call('HGETALL', job), script end
-    why = field .. ': ' .. to_integer_text(size) .. ' bytes exceed the limit of a job record: store them in a file or an object'
+    size_error = field .. ': ' .. to_integer_text(size) .. ' bytes exceed the limit of a job record: store them in a file or an object'
   end
   local record = {}
-  for _, name in ipairs(kAsked) do
+  for _, name in ipairs(kShortFields) do
     local size = redis.call('HSTRLEN', job, name)
     if size > 0 and size <= 65536 then
       record[#record + 1] = name
       record[#record + 1] = redis.call('HGET', job, name)
     end
   end
-  return record, script, why
+  return record, script, size_error
 end
 
 -- Drops an entry with an invalid key such as job:12:007. If it has a record, the record gets an end, so that the client
@@ -274,11 +274,11 @@ local function claim_entry(queue, entry)
   if state == 'live' then return drop_invalid_entry(queue, entry, 'is claimed already') end
   if state and state ~= 'queued' then return drop_invalid_entry(queue, entry, 'is ' .. to_printable(state) .. ' and not to be taken yet') end
   if state and claim.queue and claim.queue ~= queue then return drop_invalid_entry(queue, entry, 'belongs to ' .. to_printable(claim.queue or '')) end
-  local list, script, long = read_record(entry)
-  if list and #list == 0 and script == 0 and not long then
+  local list, script, size_error = read_record(entry)
+  if list and #list == 0 and script == 0 and not size_error then
     redis.call('ZADD', 'mj:missing', 'NX', to_integer_text(now_ms), entry .. ' ' .. queue)
     drop_entry(queue, entry)
-    set_aside = set_aside + 1
+    skipped = skipped + 1
     return
   end
   if not list then return add_dead_letter(queue, entry, 'wrong_type') end
@@ -292,114 +292,114 @@ local function claim_entry(queue, entry)
   if is_only_created(entry, claim, record.detail) then return drop_invalid_entry(queue, entry, 'was created, and nobody has started it') end
   claim.queue = queue
   if claim.cancel then
-    finish(entry, claim, failure_fields('cancelled', 'cancelled'), false)
+    end_job(entry, claim, failure_fields('cancelled', 'cancelled'), false)
     return drop_entry(queue, entry)
   end
-  if long then return end_as_failed(queue, entry, claim, 'too_large', long) end
+  if size_error then return end_as_failed(queue, entry, claim, 'too_large', size_error) end
   local deliveries = to_number(claim.deliveries)
   if deliveries >= max_deliveries then
     return end_as_failed(queue, entry, claim, 'crash_loop', 'crash_loop: ' .. deliveries
       .. ' runs ended without a report (runner killed or lost each time); job.max_deliveries allows no more')
   end
-  local wait, until_ms = to_number(record.queue_timeout_ms), nil
-  if wait > 0 and has_not_run(claim) then
+  local timeout_ms, until_ms = to_number(record.queue_timeout_ms), nil
+  if timeout_ms > 0 and has_not_run(claim) then
     -- For a job of a plain client without queued_ms, the entry in mj:overdue shows since when the job waits.
     local noted = to_number(record.queued_ms) == 0 and redis.call('ZSCORE', 'mj:overdue', entry)
     if noted then claim.overdue = '1' end
-    until_ms = noted and to_number(noted) or queue_deadline(wait, to_number(record.queued_ms), to_number(record.run_at_ms))
+    until_ms = noted and to_number(noted) or compute_queue_deadline(timeout_ms, to_number(record.queued_ms), to_number(record.run_at_ms))
   end
   if until_ms and now_ms > until_ms then
-    finish(entry, claim, failure_fields('timeout', 'it waited longer than its queue_timeout_ms of ' .. to_integer_text(wait) .. ' allows'), false)
+    end_job(entry, claim, failure_fields('timeout', 'it waited longer than its queue_timeout_ms of ' .. to_integer_text(timeout_ms) .. ' allows'), false)
     return drop_entry(queue, entry)
   end
   if not claim.priority then claim.priority = valid_priority(record.priority) end
-  local stays, ckey = park_if_blocked(queue, entry, claim, record)
-  if stays and until_ms and claim.state ~= 'ended' then
+  local is_blocked, ckey = park_if_blocked(queue, entry, claim, record)
+  if is_blocked and until_ms and claim.state ~= 'ended' then
     redis.call('ZADD', 'mj:overdue', to_integer_text(until_ms), entry)
     redis.call('HSET', 'mj:claim:' .. entry, 'overdue', 1)
   end
-  if stays then return end
+  if is_blocked then return end
   local size = 0
   for i = 1, #list do size = size + #list[i] end
-  if #taken > 0 and bytes + size > max_bytes then
-    full = true
+  if #claimed > 0 and bytes + size > max_bytes then
+    is_reply_full = true
     return
   end
   bytes = bytes + size
   if not claim.kept then
     local noted = claim.state and pop_created_charge(entry)
-    local caller, kept = caller_of(entry), noted or math.max(kMinChargedBytes, size)
+    local caller, kept = parse_caller(entry), noted or math.max(kMinChargedBytes, size)
     if not noted then
       charges[caller] = (charges[caller] or 0) + kept
-      over[caller] = nil
+      exceeded_by_caller[caller] = nil
     end
     claim.kept = to_integer_text(kept)
   end
-  start_job(queue, entry, claim, list, ckey)
+  claim_job(queue, entry, claim, list, ckey)
 end
 
 -- Returns the next entry of a queue: first the priorities above 0, then the list, then the priorities below 0. Returns
 -- the error (a table) if the queue is not a list.
-local function next_entry(queue, has)
-  local low
-  if has then
+local function next_entry(queue, has_priorities)
+  local low_priority_entry
+  if has_priorities then
     local first = redis.call('ZRANGE', 'mj:priority:' .. queue, 0, 0, 'WITHSCORES')
     if first[1] and to_number(first[2]) < 100 * kPriority then
-      prioritised = true
+      is_prioritised = true
       return first[1]
     end
-    low = first[1]
+    low_priority_entry = first[1]
   end
   local entry = redis.pcall('LINDEX', queue, '-1')
-  prioritised = not entry and low ~= nil
-  return entry or low
+  is_prioritised = not entry and low_priority_entry ~= nil
+  return entry or low_priority_entry
 end
 
-local function reject_queue(queue)
-  add_anomaly(to_printable(queue) .. ' is a ' .. type_of(queue) .. ' where a list belongs: delete it')
+local function report_invalid_queue(queue)
+  add_anomaly(to_printable(queue) .. ' is a ' .. key_type(queue) .. ' where a list belongs: delete it')
 end
 
 -- Few queues have priorities or are paused, so one EXISTS checks all of them.
 local by_priority = {}
 for i, queue in ipairs(queues) do by_priority[i] = 'mj:priority:' .. queue end
-local any_priority = #queues > 0 and redis.call('EXISTS', unpack(by_priority)) > 0
-local any_paused = redis.call('EXISTS', 'mj:paused') == 1
+local has_any_priority = #queues > 0 and redis.call('EXISTS', unpack(by_priority)) > 0
+local has_any_paused = redis.call('EXISTS', 'mj:paused') == 1
 for i, queue in ipairs(queues) do
-  local beside = any_priority and type_of(by_priority[i]) or 'none'
-  local has = beside == 'zset'
-  if not has and beside ~= 'none' then reports_wrong_type(by_priority[i], 'zset') end
+  local priority_type = has_any_priority and key_type(by_priority[i]) or 'none'
+  local has = priority_type == 'zset'
+  if not has and priority_type ~= 'none' then reports_wrong_type(by_priority[i], 'zset') end
   if has and check_type(queue, 'list') then
-    reject_queue(queue)
-  elseif any_paused and redis.call('SISMEMBER', 'mj:paused', queue) == 1 then
+    report_invalid_queue(queue)
+  elseif has_any_paused and redis.call('SISMEMBER', 'mj:paused', queue) == 1 then
     paused[#paused + 1] = queue
   else
     -- The number of entries in one call is limited, so that other clients of Redis do not wait long.
-    while #taken < max_jobs and seen < 256 and not full do
+    while #claimed < max_jobs and examined < 256 and not is_reply_full do
       local entry = next_entry(queue, has)
       if not entry then break end
       if type(entry) == 'table' then
-        reject_queue(queue)
+        report_invalid_queue(queue)
         break
       end
-      seen = seen + 1
+      examined = examined + 1
       claim_entry(queue, entry)
     end
   end
 end
 for caller, kept in pairs(charges) do charge(caller, kept) end
-return {set_aside, taken, paused, seen >= 256 and 1 or 0, written_heads()}
+return {skipped, claimed, paused, examined >= 256 and 1 or 0, written_heads()}
 
 --# renew: dispatch_journal job_indexes messages deployments kept job_ends
 -- Renews the leases of a runner.
 -- ARGV: lease_ms, count, then for each claim: job (key), claim_id, token.
 -- Reply: for each claim 0 (stale), 1 (renewed), or 2 (renewed, and cancellation of the job was requested).
 -- Repeat: safe; a repeat extends the leases again.
-local lease_ms, count = to_number(arg()), to_number(arg())
-local err = check_shared_types()
+local lease_ms, count = to_number(next_arg()), to_number(next_arg())
+local err = check_index_types()
 if err then return err end
-local answers = {}
+local replies = {}
 for i = 1, count do
-  local job, claim_id, token = arg(), arg(), arg()
+  local job, claim_id, token = next_arg(), next_arg(), next_arg()
   local claim = find_claim(job)
   if is_live(claim, claim_id, token) then
     -- The end of a lease always grows, even if the clock was set back, so that observers of the lease detect the
@@ -414,31 +414,31 @@ for i = 1, count do
     redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', to_integer_text(lease_ms))
     redis.call('ZADD', 'mj:leases', until_ms, job)
     if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
-    answers[i] = claim.cancel and 2 or 1
+    replies[i] = claim.cancel and 2 or 1
   elseif not is_claim_owner(claim, claim_id, token) or claim.state == 'live' or claim.reason == 'expired' then
     add_anomaly(job .. ': a renewal by claim ' .. to_printable(claim_id) .. ' was too late')
-    answers[i] = 0
+    replies[i] = 0
   else
-    answers[i] = 0  -- the claim's own end or release was stored before
+    replies[i] = 0  -- the claim's own end or release was stored before
   end
 end
-return answers
+return replies
 
 --# report: dispatch_journal job_indexes messages deployments kept job_ends
 -- Stores reports of runners in order.
 -- ARGV: count, the quotas in bytes of a caller and of the context, then for each report: kind (log, end, long_end,
--- release or mark), job (key), claim_id, token, words (list; see the function of each kind).
+-- release or mark), job (key), claim_id, token, texts (list; see the function of each kind).
 -- Reply: for each report {word, text}, where the word is ok, stale (the claim is not live), conflict (the job has
 -- another end) or invalid; then {queue, revision, ...} of the journals that were written.
 -- Errors: an unexpected error of Redis ends the call; the reports before it are stored.
 -- Repeat: safe. Log lines with a stored number are skipped, and the same end or release of the same claim is ok.
-local count = to_number(arg())
+local count = to_number(next_arg())
 read_quota()
-local err = check_shared_types()
+local err = check_index_types()
 if err then return err end
 
 -- Records an anomaly for a report of a claim that is not live, and returns the answer.
-local function stale_claim_error(job, what, claim_id)
+local function stale_reply(job, what, claim_id)
   add_anomaly(job .. ': ' .. what .. ' by claim ' .. to_printable(claim_id) .. ' was too late')
   return {'stale', ''}
 end
@@ -446,17 +446,17 @@ end
 -- Charges new lines of output, and stores their number of bytes in the claim. Returns 0 if the lines must not be stored
 -- because a quota is exceeded; then also a line for the log when this begins, and again after stored lines. Otherwise
 -- returns a positive number.
-local function charge_output(job, claim, lines, base, last)
-  local bytes, before = 0, to_number(claim.log_bytes)
+local function charge_output(job, claim, lines, log_base, last_seq)
+  local bytes, charged_bytes = 0, to_number(claim.log_bytes)
   for i = 1, #lines, 4 do
-    if base + to_number(lines[i]) > last then bytes = bytes + #lines[i + 3] + kLineBytes end
+    if log_base + to_number(lines[i]) > last_seq then bytes = bytes + #lines[i + 3] + kLineBytes end
   end
   if bytes == 0 then return 1 end
-  local caller, step = caller_of(job), log_charge(before + bytes) - log_charge(before)
+  local caller, charge_bytes = parse_caller(job), log_charge(charged_bytes + bytes) - log_charge(charged_bytes)
   local is_full, setting, limit = claim.log_full == '1', nil, nil
-  if step > 0 then setting, limit = charge(caller, step, kAtQuota) elseif is_full then setting, limit = exceeded_now(caller, kLogStep) end
+  if charge_bytes > 0 then setting, limit = charge(caller, charge_bytes, kQuotaEighths) elseif is_full then setting, limit = check_quota(caller, kLogChargeStep) end
   if not setting then
-    redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', to_integer_text(before + bytes))
+    redis.call('HSET', 'mj:claim:' .. job, 'log_bytes', to_integer_text(charged_bytes + bytes))
     if is_full then redis.call('HSET', 'mj:claim:' .. job, 'log_full', 0) end
     return bytes
   end
@@ -465,27 +465,27 @@ local function charge_output(job, claim, lines, base, last)
   return 0, 'output is not kept from here on: the jobs of caller ' .. caller .. ' keep as much as ' .. setting .. ' allows, '
     .. to_integer_text(limit) .. ' bytes'
 end
--- Report `log`: appends lines of output. words: number, time in ms, stream and text of each line.
-local function append_log(job, claim_id, token, lines)
+-- Report `log`: appends lines of output. lines: number, time in ms, stream and text of each line.
+local function handle_log(job, claim_id, token, lines)
   local claim = read_claim(job)
-  if not is_live(claim, claim_id, token) then return stale_claim_error(job, 'output', claim_id) end
+  if not is_live(claim, claim_id, token) then return stale_reply(job, 'output', claim_id) end
   local key = 'mj:log:' .. job
-  local base, last = to_number(claim.log_base), last_seq(job)
-  local bytes, gap = charge_output(job, claim, lines, base, last)
+  local log_base, last_seq = to_number(claim.log_base), get_last_log_seq(job)
+  local bytes, gap_text = charge_output(job, claim, lines, log_base, last_seq)
   for i = 1, #lines, 4 do
-    local seq = base + to_number(lines[i])
-    if seq > last then
+    local seq = log_base + to_number(lines[i])
+    if seq > last_seq then
       if bytes == 0 then
-        if not gap then break end
-        lines[i + 2], lines[i + 3] = 'system', gap
+        if not gap_text then break end
+        lines[i + 2], lines[i + 3] = 'system', gap_text
       end
-      local added = redis.pcall('XADD', key, to_integer_text(seq) .. '-0', 'ts', lines[i + 1], 'stream', lines[i + 2],
+      local reply = redis.pcall('XADD', key, to_integer_text(seq) .. '-0', 'ts', lines[i + 1], 'stream', lines[i + 2],
         'text', lines[i + 3])
-      if type(added) == 'table' and added.err then
-        if string.find(added.err, 'WRONGTYPE', 1, true) or string.find(added.err, 'equal or smaller', 1, true) then
+      if type(reply) == 'table' and reply.err then
+        if string.find(reply.err, 'WRONGTYPE', 1, true) or string.find(reply.err, 'equal or smaller', 1, true) then
           return {'invalid', key .. ' has another type, written by another client: delete it'}
         end
-        return added
+        return reply
       end
       if bytes == 0 then break end
     end
@@ -494,12 +494,12 @@ local function append_log(job, claim_id, token, lines)
 end
 
 -- Delays a failed attempt until the next attempt. The record shows the failure in the meantime.
-local function retry(job, claim, fields, sum, after_ms)
-  local due, detail = to_integer_text(now_ms + after_ms), detail_of(fields)
+local function delay_retry(job, claim, fields, end_digest, after_ms)
+  local due, detail = to_integer_text(now_ms + after_ms), get_detail(fields)
   redis.call('ZADD', 'mj:delayed', due, job)
   add_fact(claim.queue, job, claim, 'retry', 'c', claim.claim_id, 'e', claim.epoch, 'detail', detail, 'due', due)
   set_claim(job, claim, 'state', 'delayed', 'reason', 'retry', 'attempt', to_number(claim.attempt) + 1, 'deliveries', 0,
-    'end', sum, 'waiting_since', to_integer_text(now_ms), unpack(charge_end(job, claim, fields)))
+    'end', end_digest, 'waiting_since', to_integer_text(now_ms), unpack(charge_end(job, claim, fields)))
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
   remove_from_index(job, claim, 'live')
   if has_type(job, 'hash') then
@@ -512,106 +512,106 @@ local function retry(job, claim, fields, sum, after_ms)
   update_node_state(job, claim)
 end
 
--- Stores an end, or delays the job for its next attempt. again: pause in ms before that attempt, or -1. sum: digest of
--- the fields. short: if the end has long texts, digest (sum) and fields of the same end without them.
-local function store_end(job, claim_id, token, again, sum, fields, short)
+-- Stores an end, or delays the job for its next attempt. retry_ms: pause before that attempt, or -1. end_digest: digest
+-- of the fields. short: if the end has long texts, digest (sum) and fields of the same end without them.
+local function store_end(job, claim_id, token, retry_ms, end_digest, fields, short)
   local claim = read_claim(job)
   if not claim then return {'invalid', 'mj:claim:' .. job .. ' has another type, written by another client: delete it'} end
   if claim.state ~= 'live' and is_claim_owner(claim, claim_id, token) and claim['end'] then
-    if claim['end'] == sum or short and claim['end'] == short.sum then return {'ok', ''} end
+    if claim['end'] == end_digest or short and claim['end'] == short.sum then return {'ok', ''} end
     return {'conflict', job .. ' has ended already, in another way'}
   end
-  if not is_live(claim, claim_id, token) then return stale_claim_error(job, 'an end', claim_id) end
-  if short and is_end_refused(job, claim, fields) then sum, fields = short.sum, short.fields end
-  if again >= 0 and fields[2] == 'error' and not claim.cancel then
-    retry(job, claim, fields, sum, again)
+  if not is_live(claim, claim_id, token) then return stale_reply(job, 'an end', claim_id) end
+  if short and is_end_refused(job, claim, fields) then end_digest, fields = short.sum, short.fields end
+  if retry_ms >= 0 and fields[2] == 'error' and not claim.cancel then
+    delay_retry(job, claim, fields, end_digest, retry_ms)
     return {'ok', ''}
   end
-  local dead = detail_of(fields) == 'dead_letter' and add_dead_letter_entry(job, claim.queue or '', 'bad_record')
-  finish(job, claim, fields, sum)
-  if dead then redis.call('HSET', 'mj:claim:' .. job, 'dead', dead) end
+  local dead_letter_id = get_detail(fields) == 'dead_letter' and add_dead_letter_entry(job, claim.queue or '', 'bad_record')
+  end_job(job, claim, fields, end_digest)
+  if dead_letter_id then redis.call('HSET', 'mj:claim:' .. job, 'dead', dead_letter_id) end
   return {'ok', ''}
 end
 
--- Report `end`. words: -1 or the pause in ms before the next attempt, digest of the fields, fields.
-local function end_job(job, claim_id, token, words)
-  return store_end(job, claim_id, token, tonumber(table.remove(words, 1)), table.remove(words, 1), words)
+-- Report `end`. texts: -1 or the pause in ms before the next attempt, digest of the fields, fields.
+local function handle_end(job, claim_id, token, texts)
+  return store_end(job, claim_id, token, tonumber(table.remove(texts, 1)), table.remove(texts, 1), texts)
 end
--- Report `long_end`. words: -1 or the pause, digest of the fields, digest of the short fields, number of texts in the
+-- Report `long_end`. texts: -1 or the pause, digest of the fields, digest of the short fields, number of texts in the
 -- short fields, the short fields, fields.
-local function end_long_job(job, claim_id, token, words)
-  local again, sum, count = tonumber(words[1]), words[2], tonumber(words[4])
-  local short = {sum = words[3], fields = {unpack(words, 5, 4 + count)}}
-  return store_end(job, claim_id, token, again, sum, {unpack(words, 5 + count)}, short)
+local function handle_long_end(job, claim_id, token, texts)
+  local retry_ms, end_digest, count = tonumber(texts[1]), texts[2], tonumber(texts[4])
+  local short = {sum = texts[3], fields = {unpack(texts, 5, 4 + count)}}
+  return store_end(job, claim_id, token, retry_ms, end_digest, {unpack(texts, 5 + count)}, short)
 end
 
--- Report `release_claimed_job`. words: reason, '0' if the run had not begun.
-local function release_claim(job, claim_id, token, words)
+-- Report `release`. texts: reason, '0' if the run had not begun.
+local function handle_release(job, claim_id, token, texts)
   local claim = read_claim(job)
   if is_claim_owner(claim, claim_id, token) and (claim.state == 'queued' or claim.state == 'delayed') and claim.reason == 'released' then return {'ok', ''} end
-  if not is_live(claim, claim_id, token) then return stale_claim_error(job, 'a release', claim_id) end
-  local failed = release_claimed_job(job, claim, words[1], words[2] ~= '0')
+  if not is_live(claim, claim_id, token) then return stale_reply(job, 'a release', claim_id) end
+  local failed = release_claimed_job(job, claim, texts[1], texts[2] ~= '0')
   return failed and {'invalid', failed.err} or {'ok', ''}
 end
 
--- Report `mark`. words: the new `detail` of the record.
-local function set_detail(job, claim_id, token, words)
+-- Report `mark`. texts: the new `detail` of the record.
+local function handle_mark(job, claim_id, token, texts)
   local claim = read_claim(job)
-  if not is_live(claim, claim_id, token) then return stale_claim_error(job, 'a mark', claim_id) end
-  if has_type(job, 'hash') then redis.call('HSET', job, 'detail', words[1], 'updated_at', now_s) end
-  touch_job(job)
+  if not is_live(claim, claim_id, token) then return stale_reply(job, 'a mark', claim_id) end
+  if has_type(job, 'hash') then redis.call('HSET', job, 'detail', texts[1], 'updated_at', now_s) end
+  update_change_time(job)
   return {'ok', ''}
 end
 
-local doing = {log = append_log, ['end'] = end_job, long_end = end_long_job, release = release_claim, mark = set_detail}
-local answers = {}
+local handlers = {log = handle_log, ['end'] = handle_end, long_end = handle_long_end, release = handle_release, mark = handle_mark}
+local replies = {}
 for i = 1, count do
-  local kind, job, claim_id, token = arg(), arg(), arg(), arg()
-  local answer = doing[kind](job, claim_id, token, list_arg())
-  if answer.err then return answer end
-  answers[i] = answer
+  local kind, job, claim_id, token = next_arg(), next_arg(), next_arg(), next_arg()
+  local reply = handlers[kind](job, claim_id, token, list_arg())
+  if reply.err then return reply end
+  replies[i] = reply
 end
-answers[count + 1] = written_heads()
-return answers
+replies[count + 1] = written_heads()
+return replies
 
 --# unclaim: dispatch_journal job_indexes messages deployments kept job_ends leases
 -- Releases claims after a lost reply: no agent runs their jobs. The jobs return to their queues without a counted
 -- delivery. Each call processes one page of the leases.
--- ARGV: after (position from the last reply; empty: begin), claim ids (list).
+-- ARGV: cursor (position from the last reply; empty: begin), claim_ids (list).
 -- Reply: {position for the next call, or empty after the last page, number of released jobs}.
 -- Repeat: safe; released claims are not live any more.
-local after, wanted = arg(), {}
-for _, id in ipairs(list_arg()) do wanted[id] = true end
-local err = check_shared_types()
+local cursor, claim_ids = next_arg(), {}
+for _, id in ipairs(list_arg()) do claim_ids[id] = true end
+local err = check_index_types()
 if err then return err end
-local back, page, next_page = 0, page_of_leases(after)
+local released, page, next_page = 0, read_lease_page(cursor)
 for i = 1, #page, 2 do
   local job = page[i]
   local key = 'mj:claim:' .. job
   local id = has_type(key, 'hash') and redis.call('HGET', key, 'claim_id')
-  if id and wanted[id] then
+  if id and claim_ids[id] then
     local claim = read_claim(job)
-    if claim and claim.state == 'live' and not release_claimed_job(job, claim, 'the answer to its claim was lost', false) then back = back + 1 end
+    if claim and claim.state == 'live' and not release_claimed_job(job, claim, 'the answer to its claim was lost', false) then released = released + 1 end
   end
 end
-return {next_page, back}
+return {next_page, released}
 
 --# leases: leases
 -- Reads one page of the live claims.
--- ARGV: after (position from the last reply; empty: begin).
+-- ARGV: cursor (position from the last reply; empty: begin).
 -- Reply: {position for the next call, or empty after the last page, {job, until_ms, lease_ms}...}.
 -- Repeat: safe; read-only.
-local after = arg()
+local cursor = next_arg()
 local err = check_type('mj:leases', 'zset')
 if err then return err end
-local listed, next_page = page_of_leases(after)
-local found = {next_page}
-for i = 1, #listed, 2 do
-  local key = 'mj:claim:' .. listed[i]
-  local lease_ms = type_of(key) == 'hash' and redis.call('HGET', key, 'lease_ms')
-  found[#found + 1] = {listed[i], listed[i + 1], lease_ms or '0'}
+local page, next_page = read_lease_page(cursor)
+local reply = {next_page}
+for i = 1, #page, 2 do
+  local key = 'mj:claim:' .. page[i]
+  local lease_ms = key_type(key) == 'hash' and redis.call('HGET', key, 'lease_ms')
+  reply[#reply + 1] = {page[i], page[i + 1], lease_ms or '0'}
 end
-return found
+return reply
 
 --# expire: dispatch_journal job_indexes messages deployments kept job_ends
 -- Expires a lease. The caller must have observed the lease without renewal for a whole lease on its own clock.
@@ -620,17 +620,17 @@ return found
 -- was renewed, is not over, or does not exist.
 -- Errors: MJTYPE if the queue of the job has a wrong type.
 -- Repeat: safe; the reply is 0.
-local job, until_ms = arg(), to_number(arg())
-local err = check_shared_types()
+local job, until_ms = next_arg(), to_number(next_arg())
+local err = check_index_types()
 if err then return err end
 local claim = find_claim(job)
 if not claim then return 0 end
-if not claim.state and type_of(job) == 'hash' and redis.call('HGET', job, 'status') == 'started' then
+if not claim.state and key_type(job) == 'hash' and redis.call('HGET', job, 'status') == 'started' then
   -- Another client has deleted the claim. Reports of its owner are refused since then, and the owner kills the run. The
   -- job returns to its queue, so that it is not lost. The clock of the observer may be slightly ahead; it tries again
   -- later.
   if now_ms <= until_ms then return 0 end
-  local queue = queue_of(job)
+  local queue = get_queue(job)
   err = check_type(queue, 'list')
   if err then return err end
   redis.call('RPUSH', queue, job)
@@ -646,20 +646,20 @@ end
 if to_number(claim.until_ms) ~= until_ms then return 0 end
 -- The caller has observed the lease without renewal for a whole lease. If the end of the lease is further away than its
 -- length, the clock was set back, and only the observation counts.
-local left_ms = until_ms - now_ms
-if left_ms >= 0 and left_ms <= to_number(claim.lease_ms) then return 0 end
+local remaining_ms = until_ms - now_ms
+if remaining_ms >= 0 and remaining_ms <= to_number(claim.lease_ms) then return 0 end
 return return_to_queue(job, claim, 'expired', 'its lease ran out') or 1
 
 --# expire_instance: dispatch_journal job_indexes messages deployments kept job_ends leases
 -- Expires the leases of a runner's instance after all of its processes have ended. Each call processes one page of the
 -- leases.
--- ARGV: runner (id), instance (text), after (position from the last reply; empty: begin).
+-- ARGV: runner (id), instance (text), cursor (position from the last reply; empty: begin).
 -- Reply: {position for the next call, or empty after the last page, job...}.
 -- Repeat: safe; jobs that were returned have no live claim.
-local runner, instance, after = arg(), arg(), arg()
-local err = check_shared_types()
+local runner, instance, cursor = next_arg(), next_arg(), next_arg()
+local err = check_index_types()
 if err then return err end
-local page, next_page = page_of_leases(after)
+local page, next_page = read_lease_page(cursor)
 local jobs = {next_page}
 for i = 1, #page, 2 do
   local job = page[i]
@@ -677,12 +677,12 @@ return jobs
 -- Reply: {number of extended claims, 1 if another start had been recorded before, {queue, revision of its journal at
 -- the start, ...}}. If this start was recorded already: {0, 0, the same list}.
 -- Repeat: safe; a call for the same start changes nothing.
-local run_id = arg()
+local run_id = next_arg()
 local err = check_type('mj:server', 'string') or check_type('mj:leases', 'zset') or check_type('mj:heads', 'hash') or check_type('mj:queues', 'set')
 if err then return err end
-local before = redis.call('GET', 'mj:server')
-if before == run_id then return {0, 0, redis.call('HGETALL', 'mj:heads')} end
-local heads, granted = {}, 0
+local stored_run_id = redis.call('GET', 'mj:server')
+if stored_run_id == run_id then return {0, 0, redis.call('HGETALL', 'mj:heads')} end
+local heads, extended = {}, 0
 for _, queue in ipairs(redis.call('SMEMBERS', 'mj:queues')) do
   local key = 'mj:journal:' .. queue
   if has_type(key, 'stream') then
@@ -701,7 +701,7 @@ for _, job in ipairs(redis.call('ZRANGE', 'mj:leases', 0, -1)) do
     redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms)
     redis.call('ZADD', 'mj:leases', until_ms, job)
     if has_type(job, 'hash') then redis.call('HSET', job, 'lease_until_ms', until_ms) end
-    granted = granted + 1
+    extended = extended + 1
   end
 end
-return {granted, before and 1 or 0, heads}
+return {extended, stored_run_id and 1 or 0, heads}

@@ -5,23 +5,23 @@
 -- ARGV: max_queues, max_runners.
 -- Reply: {{queues with a journal, at most max_queues...}, {field `executors` of local runners, of the first
 -- max_runners...}}.
-local max_queues, max_runners = to_number(arg()), to_number(arg())
-local queues, served = {}, {}
-if type_of('mj:queues') == 'set' then
+local max_queues, max_runners = to_number(next_arg()), to_number(next_arg())
+local queues, executors = {}, {}
+if key_type('mj:queues') == 'set' then
   if redis.call('SCARD', 'mj:queues') <= max_queues then
     queues = redis.call('SMEMBERS', 'mj:queues')
   else
     queues = redis.call('SRANDMEMBER', 'mj:queues', to_integer_text(max_queues))
   end
 end
-if type_of('mj:runners') == 'zset' then
+if key_type('mj:runners') == 'zset' then
   for _, id in ipairs(redis.call('ZRANGE', 'mj:runners', 0, max_runners - 1)) do
     local record = 'runner:' .. id
-    local is = type_of(record) == 'hash' and redis.call('HMGET', record, 'local', 'executors') or {}
-    if is[1] == 'true' then served[#served + 1] = is[2] or '' end
+    local values = key_type(record) == 'hash' and redis.call('HMGET', record, 'local', 'executors') or {}
+    if values[1] == 'true' then executors[#executors + 1] = values[2] or '' end
   end
 end
-return {queues, served}
+return {queues, executors}
 
 --# survey:
 -- Counts jobs by state. Only the lengths of indexes and the next job of each queue are read, so the time does not
@@ -32,31 +32,31 @@ return {queues, served}
 -- dead letters, active flows, entries of the outbox, entries of the inbox.
 local queues = list_arg()
 
-local function count(call, key, want)
-  return type_of(key) == want and redis.call(call, key) or 0
+local function count(command, key, expected_type)
+  return key_type(key) == expected_type and redis.call(command, key) or 0
 end
 -- Returns for how many ms the job has waited, or nil if its record does not contain a time.
 local function waiting_time(job)
-  if not job or not is_job_key(job) or type_of(job) ~= 'hash' then return nil end
-  local moments = redis.call('HMGET', job, 'queued_ms', 'run_at_ms', 'created_at')
-  local since = math.max(to_number(moments[1]), to_number(moments[2]))
-  if since == 0 then since = 1000 * to_number(moments[3]) end
+  if not job or not is_job_key(job) or key_type(job) ~= 'hash' then return nil end
+  local times = redis.call('HMGET', job, 'queued_ms', 'run_at_ms', 'created_at')
+  local since = math.max(to_number(times[1]), to_number(times[2]))
+  if since == 0 then since = 1000 * to_number(times[3]) end
   return since > 0 and math.max(0, now_ms - since) or nil
 end
 
 local rows = {}
-local paused_ones = type_of('mj:paused') == 'set'
+local has_paused = key_type('mj:paused') == 'set'
 for i, queue in ipairs(queues) do
-  local beside = 'mj:priority:' .. queue
-  local entries, prioritised = count('LLEN', queue, 'list'), count('ZCARD', beside, 'zset')
-  local oldest = entries + prioritised == 0 and 0 or nil
-  if entries > 0 then oldest = waiting_time(redis.call('LINDEX', queue, -1)) end
+  local priority_key = 'mj:priority:' .. queue
+  local entries, prioritised = count('LLEN', queue, 'list'), count('ZCARD', priority_key, 'zset')
+  local max_wait_ms = entries + prioritised == 0 and 0 or nil
+  if entries > 0 then max_wait_ms = waiting_time(redis.call('LINDEX', queue, -1)) end
   if prioritised > 0 then
-    local urgent = waiting_time(redis.call('ZRANGE', beside, 0, 0)[1])
-    oldest = urgent and math.max(oldest or 0, urgent) or oldest
+    local priority_wait_ms = waiting_time(redis.call('ZRANGE', priority_key, 0, 0)[1])
+    max_wait_ms = priority_wait_ms and math.max(max_wait_ms or 0, priority_wait_ms) or max_wait_ms
   end
-  local paused = paused_ones and redis.call('SISMEMBER', 'mj:paused', queue) or 0
-  rows[i] = {queue, entries, prioritised, paused, oldest and to_integer_text(oldest) or ''}
+  local paused = has_paused and redis.call('SISMEMBER', 'mj:paused', queue) or 0
+  rows[i] = {queue, entries, prioritised, paused, max_wait_ms and to_integer_text(max_wait_ms) or ''}
 end
 return {rows, count('ZCARD', 'mj:leases', 'zset'), count('ZCARD', 'mj:delayed', 'zset'),
   count('ZCARD', 'mj:prerequisites', 'zset'), count('ZCARD', 'mj:ended', 'zset'), count('XLEN', 'mj:dead', 'stream'),

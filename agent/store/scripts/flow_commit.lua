@@ -2,69 +2,69 @@
 -- Commits a change of a flow: appends facts, consumes events, changes the flow's jobs and record, and sets its due
 -- time. All of this happens in one step, or nothing if the revision has changed. The script has no KEYS; a list in ARGV
 -- is a count followed by that many texts.
--- ARGV: context (id), flow (id), expected (revision), taken (number of events to consume), taken_before (number of
--- events consumed before, or empty: not checked), due (ms, or empty), checkpoint (text, or empty), ended (flag), parent
--- (flow id, or 0), number of facts, then kind, node (or empty) and data (or empty) of each fact; record (list of name,
--- value, ...), the quotas in bytes of a caller and of the context; then five groups, each with the number of its jobs.
--- dispatch: job (key), fields to set (list), queue, record of a new node (list, may be empty); ends: job, fields of the
--- end (list); cancel, requeue and replan: job.
+-- ARGV: context (id), flow (id), expected (revision), event_count (number of events to consume), consumed_before
+-- (number of events consumed before, or empty: not checked), due (ms, or empty), checkpoint (text, or empty), ended
+-- (flag), parent (flow id, or 0), number of facts, then kind, node (or empty) and data (or empty) of each fact; record
+-- (list of name, value, ...), the quotas in bytes of a caller and of the context; then five groups, each with the
+-- number of its jobs. dispatches: job (key), fields to set (list), queue, record of a new node (list, may be empty);
+-- ends: job, fields of the end (list); cancels, requeues and replans: job.
 -- Reply: {revision after the commit}; {conflict, present revision}; {taken} if another commit without facts has
 -- consumed the events; {missing} if the flow has no mark.
 -- Errors: MJTYPE for a wrong type or an invalid job key, before the first write. A job whose claim has a wrong type
 -- ends as a dead letter, and the commit continues.
 -- Repeat: safe; a repeat at the old revision is a conflict, and a commit without facts that consumes events is refused
--- by taken_before.
-local context, flow, expected, taken, taken_before = arg(), arg(), to_number(arg()), to_number(arg()), arg()
-local due, checkpoint, ended, parent = arg(), arg(), arg() == '1', arg()
-local me, events = context .. ' ' .. flow, 'mj:events:' .. flow
+-- by consumed_before.
+local context, flow, expected, event_count, consumed_before = next_arg(), next_arg(), to_number(next_arg()), to_number(next_arg()), next_arg()
+local due, checkpoint, ended, parent = next_arg(), next_arg(), next_arg() == '1', next_arg()
+local flow_ref, events_key = context .. ' ' .. flow, 'mj:events:' .. flow
 local facts, record = {}, nil
-for i = 1, to_number(arg()) do facts[i] = {arg(), arg(), arg()} end  -- kind, node, data
+for i = 1, to_number(next_arg()) do facts[i] = {next_arg(), next_arg(), next_arg()} end  -- kind, node, data
 record = list_arg()
 read_quota()
 
-local err = check_shared_types() or check_flow_types(flow)
+local err = check_index_types() or check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
 if not mark then return {'missing'} end
-local revision = revision_of(flow)
-if not revision then return check_journal_head('mj:run:' .. flow) end
+local revision = get_revision(flow)
+if not revision then return journal_head_error('mj:run:' .. flow) end
 if revision ~= expected then return {'conflict', to_integer_text(revision)} end
-if taken_before ~= '' and to_number(taken_before) ~= to_number(mark.taken) then return {'taken'} end
+if consumed_before ~= '' and to_number(consumed_before) ~= to_number(mark.taken) then return {'taken'} end
 
 -- Reads one group of jobs from ARGV: {{job, fields, queue, record}...}.
 local function jobs_arg(with_fields, with_record)
   local list = {}
-  for i = 1, to_number(arg()) do
-    local job = arg()
+  for i = 1, to_number(next_arg()) do
+    local job = next_arg()
     list[i] = {job = job, fields = with_fields and list_arg() or nil}
-    if with_record then list[i].queue, list[i].record = arg(), list_arg() end
+    if with_record then list[i].queue, list[i].record = next_arg(), list_arg() end
     if not is_job_key(job) then err = redis.error_reply('MJTYPE ' .. to_printable(job) .. ' is not a job key') end
   end
   return list
 end
-local dispatch, ends, cancel, requeue, replan = jobs_arg(true, true), jobs_arg(true), jobs_arg(), jobs_arg(), jobs_arg()
+local dispatches, ends, cancels, requeues, replan_entries = jobs_arg(true, true), jobs_arg(true), jobs_arg(), jobs_arg(), jobs_arg()
 if err then return err end
 
 -- Returns the claim of a job of this flow, or nil if the flow must not change the job; then an anomaly has the reason.
-local function claim_of(job)
+local function load_flow_claim(job)
   local claim = read_claim(job)
   if not claim then
     add_anomaly('mj:claim:' .. job .. ' is not a hash, so flow ' .. flow .. ' cannot go on with it: delete that key')
-    finish(job, nil, failure_fields('dead_letter', 'its claim was overwritten by another client'), false)
-    raise_event(me, 'job ' .. job)
+    end_job(job, nil, failure_fields('dead_letter', 'its claim was overwritten by another client'), false)
+    add_flow_event(flow_ref, 'job ' .. job)
     return
   end
-  if claim.flow and claim.flow ~= me then
-    return add_anomaly(job .. ' belongs to flow ' .. to_printable(claim.flow) .. ', and flow ' .. me .. ' has it as well')
+  if claim.flow and claim.flow ~= flow_ref then
+    return add_anomaly(job .. ' belongs to flow ' .. to_printable(claim.flow) .. ', and flow ' .. flow_ref .. ' has it as well')
   end
   if not claim.state and not has_type(job, 'hash') then
-    claim.flow = me
+    claim.flow = flow_ref
   elseif not claim.state then
     local status = redis.call('HGET', job, 'status')
     if status == 'finished' or status == 'error' then
       claim.over = true
     else
-      plan(job, claim, queue_of(job, claim), me)  -- another client has deleted the claim
+      plan_job(job, claim, get_queue(job, claim), flow_ref)  -- another client has deleted the claim
     end
   end
   return claim
@@ -73,66 +73,67 @@ local function has_ended(claim) return claim.over or claim.state == 'ended' end
 
 -- Writes the record of a node that was added during the run (an element of `each`), with its first dispatch. If the
 -- record cannot be written, the node fails, and the field `unplanted` of the claim has the reason: foreign (another
--- client wrote a record under this id) or quota. plan_job_again() and requeue_ended_job() never run a record of another client.
-local function create_node_record(each)
-  local job, claim = each.job, read_claim(each.job)
-  if #each.record == 0 or not claim then return end
-  local again = claim.state == 'planned' and claim.unplanted == 'quota'
-  if claim.state and not again then
+-- client wrote a record under this id) or quota. plan_job_again() and requeue_ended_job() never run a record of another
+-- client.
+local function create_node_record(entry)
+  local job, claim = entry.job, read_claim(entry.job)
+  if #entry.record == 0 or not claim then return end
+  local is_retry = claim.state == 'planned' and claim.unplanted == 'quota'
+  if claim.state and not is_retry then
     if claim.flow then return end
-    add_anomaly(job .. ' was submitted by itself, and is a job of flow ' .. me .. ' by its id: the flow resumes with its end')
-    return set_claim(job, claim, 'flow', me)
+    add_anomaly(job .. ' was submitted by itself, and is a job of flow ' .. flow_ref .. ' by its id: the flow resumes with its end')
+    return set_claim(job, claim, 'flow', flow_ref)
   end
   -- The id was reserved for this flow, so the record is from another client and its script and status are not used.
-  if not again and redis.call('EXISTS', job) == 1 then
-    add_anomaly(job .. ' was written by another client, and is a job of flow ' .. me .. ' by its id: that node has failed')
-    plan(job, claim, each.queue, me, 'unplanted', 'foreign')
-    return finish(job, claim, failure_fields('dead_letter', 'another client wrote a record under its id'), false)
+  if not is_retry and redis.call('EXISTS', job) == 1 then
+    add_anomaly(job .. ' was written by another client, and is a job of flow ' .. flow_ref .. ' by its id: that node has failed')
+    plan_job(job, claim, entry.queue, flow_ref, 'unplanted', 'foreign')
+    return end_job(job, claim, failure_fields('dead_letter', 'another client wrote a record under its id'), false)
   end
-  local caller, kept = caller_of(job), record_charge(each.record)
-  local setting, limit = charge(caller, kept, kAtQuotaOfEnds)
+  local caller, kept = parse_caller(job), record_charge(entry.record)
+  local setting, limit = charge(caller, kept, kEndQuotaEighths)
   if setting then
     redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow)
-    if not again then plan(job, claim, each.queue, me, 'unplanted', 'quota') end
-    return finish(job, claim, failure_fields('quota', text_of_excess(caller, setting, limit)), false)
+    if not is_retry then plan_job(job, claim, entry.queue, flow_ref, 'unplanted', 'quota') end
+    return end_job(job, claim, failure_fields('quota', excess_text(caller, setting, limit)), false)
   end
   redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, 'flow_id', flow, 'status',
-    'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s, unpack(each.record))
-  if not again then return plan(job, claim, each.queue, me, 'kept', to_integer_text(kept)) end
+    'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s, unpack(entry.record))
+  if not is_retry then return plan_job(job, claim, entry.queue, flow_ref, 'kept', to_integer_text(kept)) end
   redis.call('HSET', 'mj:claim:' .. job, 'kept', to_integer_text(kept))
   redis.call('HDEL', 'mj:claim:' .. job, 'unplanted')
 end
 
 -- Queues a planned job. An event reports a job that has ended already, so that the flow processes its end.
 local function queue_job(job, claim, fields)
-  if has_ended(claim) then return raise_event(me, 'job ' .. job) end
+  if has_ended(claim) then return add_flow_event(flow_ref, 'job ' .. job) end
   if claim.state and claim.state ~= 'planned' then return end
   if not has_type(job, 'hash') then
-    return finish(job, claim, failure_fields('dead_letter', 'another client deleted its record'), false)
+    return end_job(job, claim, failure_fields('dead_letter', 'another client deleted its record'), false)
   end
   redis.call('HSET', job, 'queued_ms', to_integer_text(now_ms), unpack(fields))
   local values = redis.call('HMGET', job, 'priority', 'queue_timeout_ms', 'run_at_ms')
   local priority = valid_priority(values[1] or '')
   if claim.priority ~= priority then redis.call('HSET', 'mj:claim:' .. job, 'priority', priority) end
   claim.priority = priority
-  enqueue(job, claim, 'flow', false)
+  enqueue_job(job, claim, 'flow', false)
   if has_not_run(claim) then set_queue_deadline(job, to_number(values[2] or nil), now_ms, to_number(values[3] or nil)) end
 end
 
 -- Cancels a job. An event reports a job that had ended or is missing.
 local function cancel_flow_job(job, claim)
-  local how = claim.over and 'over' or cancel_job(job, claim)
-  if how == 'over' or how == 'missing' then raise_event(me, 'job ' .. job) end
+  local result = claim.over and 'over' or cancel_job(job, claim)
+  if result == 'over' or result == 'missing' then add_flow_event(flow_ref, 'job ' .. job) end
 end
 
 -- Sets a failed job back to `planned` for its next attempt. Returns false if the job has not failed or has no record.
 local function plan_job_again(job, claim)
   if claim.state ~= 'ended' or claim.status == 'finished' or claim.unplanted == 'foreign' or not has_type(job, 'hash') then return false end
-  local queue = queue_of(job, claim)
+  local queue = get_queue(job, claim)
   local attempt = to_integer_text(math.max(1, to_number(claim.attempt) + (to_number(claim.epoch) > 0 and 1 or 0)))
   drop_stale_entry(job, claim, queue)
   add_fact(queue, job, claim, 'replanned', 'a', attempt)
-  set_claim(job, claim, 'state', 'planned', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'flow', me)
+  set_claim(job, claim, 'state', 'planned', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'flow', flow_ref)
   claim.state = 'planned'
   redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
   redis.call('ZREM', 'mj:ended', job)
@@ -143,35 +144,35 @@ local function plan_job_again(job, claim)
 end
 -- Number of replans of each job. A node may be replanned and end again in one commit (for example a skipped node); then
 -- its replan is applied before its end.
-local replans = {}
-for _, each in ipairs(replan) do replans[each.job] = (replans[each.job] or 0) + 1 end
+local replan_counts = {}
+for _, each in ipairs(replan_entries) do replan_counts[each.job] = (replan_counts[each.job] or 0) + 1 end
 -- Ends a job with the fields that the flow has decided. A running job is cancelled instead.
-local function end_job(job, claim, fields)
+local function end_flow_job(job, claim, fields)
   if has_ended(claim) then
-    if not replans[job] or replans[job] == 0 or not plan_job_again(job, claim) then return end
-    replans[job] = replans[job] - 1
+    if not replan_counts[job] or replan_counts[job] == 0 or not plan_job_again(job, claim) then return end
+    replan_counts[job] = replan_counts[job] - 1
     claim = read_claim(job)
   end
   if claim.state == 'live' then return cancel_job(job, claim) end
-  local listed = claim.state == 'queued' and not has_priority(claim)
+  local in_queue_list = claim.state == 'queued' and not has_priority(claim)
   claim.flow = nil  -- the flow decided this end and needs no event
-  finish(job, claim, fields, false)
-  if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
+  end_job(job, claim, fields, false)
+  if in_queue_list then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
 end
 local function replan_job(job, claim)
-  if replans[job] == 0 then return end
-  replans[job] = replans[job] - 1
+  if replan_counts[job] == 0 then return end
+  replan_counts[job] = replan_counts[job] - 1
   plan_job_again(job, claim)
 end
--- Queues a failed job again: through requeue_ended_job() or, if requeue_ended_job() refuses or the job was cancelled, with a new plan. An
--- event reports a job that has ended and cannot be queued again.
+-- Queues a failed job again: through requeue_ended_job() or, if requeue_ended_job() refuses or the job was cancelled,
+-- with a new plan. An event reports a job that has ended and cannot be queued again.
 local function requeue_job(job, claim)
   if claim.state == 'ended' and claim.detail ~= 'cancelled' and not requeue_ended_job(job, claim) then return end
   if plan_job_again(job, claim) then
     if claim.unplanted then return end  -- the dispatch in this commit writes the record
     if claim.queue ~= 'queue:flow' then queue_job(job, claim, {}) end
   elseif has_ended(claim) then
-    raise_event(me, 'job ' .. job)
+    add_flow_event(flow_ref, 'job ' .. job)
   end
 end
 
@@ -183,35 +184,35 @@ for i, fact in ipairs(facts) do
 end
 revision = revision + #facts
 if checkpoint ~= '' then redis.call('HSET', 'mj:checkpoint:' .. flow, 'at', to_integer_text(revision), 'text', checkpoint) end
-if taken > 0 then
-  if has_type(events, 'list') then redis.call('LPOP', events, taken) end
-  redis.call('HSET', 'mj:flow:' .. flow, 'taken', to_integer_text(to_number(mark.taken) + taken))
+if event_count > 0 then
+  if has_type(events_key, 'list') then redis.call('LPOP', events_key, event_count) end
+  redis.call('HSET', 'mj:flow:' .. flow, 'taken', to_integer_text(to_number(mark.taken) + event_count))
 end
 
-local function for_each(list, deed)
+local function for_each_job(list, action)
   for _, each in ipairs(list) do
-    local claim = claim_of(each.job)
-    if claim then deed(each.job, claim, each.fields) end
+    local claim = load_flow_claim(each.job)
+    if claim then action(each.job, claim, each.fields) end
   end
 end
-for_each(ends, end_job)
-for_each(replan, replan_job)
-for_each(requeue, requeue_job)
-for _, each in ipairs(dispatch) do create_node_record(each) end
-for_each(dispatch, queue_job)
-for_each(cancel, cancel_flow_job)
+for_each_job(ends, end_flow_job)
+for_each_job(replan_entries, replan_job)
+for_each_job(requeues, requeue_job)
+for _, each in ipairs(dispatches) do create_node_record(each) end
+for_each_job(dispatches, queue_job)
+for_each_job(cancels, cancel_flow_job)
 
 -- Returns the list of nodes with the present state of dispatched jobs: running, ready (it waits for an attempt or a
 -- slot) or pending (it waits for a condition).
 local function add_job_states(nodes)
   if #nodes > kNodesBytes or not has_live_nodes(mark.ids) then return nodes end
-  local all = nodes
+  local updated = nodes
   for id in string.gmatch(nodes, '"id":(%d+),"name":"[^"]*","node_status":"dispatched"') do
     local job = 'job:' .. (mark.caller or '0') .. ':' .. id
-    local word = kNodeStates[redis.pcall('HGET', 'mj:claim:' .. job, 'state')]
-    if word then all = with_node_state(all, job, word) end
+    local state = kNodeStates[redis.pcall('HGET', 'mj:claim:' .. job, 'state')]
+    if state then updated = replace_node_state(updated, job, state) end
   end
-  return all
+  return updated
 end
 for i = 1, #record, 2 do
   if record[i] == 'nodes' then record[i + 1] = add_job_states(record[i + 1]) end
@@ -219,7 +220,7 @@ end
 
 if redis.call('EXISTS', 'flow:' .. flow) == 0 then  -- another client has deleted the record
   redis.call('HSET', 'flow:' .. flow, 'context_id', context, 'created_at', to_integer_text(math.floor(to_number(mark.created_ms) / 1000)),
-    unpack(identity_of(flow, mark)))
+    unpack(identity_fields(flow, mark)))
 end
 if #record > 0 then redis.call('HSET', 'flow:' .. flow, 'updated_at', now_s, unpack(record)) end
 
@@ -232,12 +233,12 @@ if ended then
   if mark.state ~= 'ended' then
     local written = to_table(record)
     enqueue_notice('flow:' .. flow, written.status or 'error', to_number(written.ended_ms))
-    if mark.message then end_message_of_flow(mark.message, written.status or 'error') end
+    if mark.message then record_flow_end(mark.message, written.status or 'error') end
   end
   local event = 'flow flow:' .. flow
-  for _, waiting in ipairs(redis.call('SMEMBERS', 'mj:flow-waits:' .. flow)) do raise_event(context .. ' ' .. waiting, event) end
+  for _, waiting in ipairs(redis.call('SMEMBERS', 'mj:flow-waits:' .. flow)) do add_flow_event(context .. ' ' .. waiting, event) end
   redis.call('DEL', 'mj:flow-waits:' .. flow)
-  if parent ~= '0' then raise_event(context .. ' ' .. parent, event) end
+  if parent ~= '0' then add_flow_event(context .. ' ' .. parent, event) end
 elseif #facts > 0 or mark.state == 'active' then
   if mark.state ~= 'active' then
     redis.call('ZADD', kActive, flow, flow)
@@ -249,15 +250,15 @@ elseif #facts > 0 or mark.state == 'active' then
   -- flow stays due.
   local raised = mark.raised == to_integer_text(expected)
   if mark.raised then redis.call('HDEL', 'mj:flow:' .. flow, 'raised') end
-  local now = raised or type_of(events) == 'list' or (due ~= '' and to_number(due) <= now_ms)
+  local now = raised or key_type(events_key) == 'list' or (due ~= '' and to_number(due) <= now_ms)
   if now then
     redis.call('ZADD', kDue, to_integer_text(now_ms), flow)
-    redis.call('PUBLISH', kDue, me)
+    redis.call('PUBLISH', kDue, flow_ref)
   elseif due ~= '' then
     redis.call('ZADD', kDue, to_integer_text(to_number(due)), flow)
   else
     redis.call('ZREM', kDue, flow)
   end
 end
-redis.call('PUBLISH', 'mj:flows:moved', me .. ' ' .. to_integer_text(revision))
+redis.call('PUBLISH', 'mj:flows:moved', flow_ref .. ' ' .. to_integer_text(revision))
 return {to_integer_text(revision)}

@@ -7,75 +7,75 @@
 -- ARGV: flow (id).
 -- Reply: {state of the mark or empty, 1 if in mj:flows:active, due time in ms or empty, 1 if in mj:flows:ended, 1 if in
 -- the catalog, revision, number of waiting events, time in ms, 1 if a checkpoint exists, 1 if the key of its events is
--- not a list, fields that identify the flow (identity_of), 1 if in the catalog of its name, 1 if its definition has it
--- as a user, 1 if its idempotency key is registered (each also 1 if the flow has no name, definition or key), its row
--- in the catalog, its row in the catalog of its name}.
+-- not a list, fields that identify the flow (identity_fields), 1 if in the catalog of its name, 1 if its definition has
+-- it as a user, 1 if its idempotency key is registered (each also 1 if the flow has no name, definition or key), its
+-- row in the catalog, its row in the catalog of its name}.
 -- Repeat: safe; read-only.
-local flow = arg()
+local flow = next_arg()
 local err = check_flow_types(flow) or check_type(kCatalog, 'stream')
 if err then return err end
 local mark, events = read_mark(flow), 'mj:events:' .. flow
 local function has_row(key, row)
-  local entry = to_number(row) > 0 and type_of(key) == 'stream' and redis.call('XRANGE', key, to_integer_text(to_number(row)), to_integer_text(to_number(row)), 'COUNT', 1)[1]
+  local entry = to_number(row) > 0 and key_type(key) == 'stream' and redis.call('XRANGE', key, to_integer_text(to_number(row)), to_integer_text(to_number(row)), 'COUNT', 1)[1]
   return entry and to_table(entry[2]).flow == flow and 1 or 0
 end
-local is = mark or {}
-local name, hash, key = is.name or '', is.definition or '', is.key or ''
-local users, names = 'mj:definition-uses:' .. hash, 'mj:flow-keys:' .. (is.caller or '0')
-local indexed = name == '' and 1 or has_row(kCatalog .. ':' .. name, is.index_row)
-local used = (hash == '' or type_of(users) == 'set' and redis.call('SISMEMBER', users, 'flow:' .. flow) == 1) and 1 or 0
-local keyed = (key == '' or type_of(names) == 'hash' and redis.call('HEXISTS', names, key) == 1) and 1 or 0
-return {is.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 0, redis.call('ZSCORE', kDue, flow) or '',
-  redis.call('ZSCORE', kEnded, flow) and 1 or 0, has_row(kCatalog, is.row), to_integer_text(revision_of(flow) or 0),
-  type_of(events) == 'list' and redis.call('LLEN', events) or 0, to_integer_text(now_ms), redis.call('EXISTS', 'mj:checkpoint:' .. flow),
-  check_type(events, 'list') and 1 or 0, mark and identity_of(flow, mark) or {}, indexed, used, keyed, to_integer_text(to_number(is.row)),
-  to_integer_text(to_number(is.index_row))}
+local fields = mark or {}
+local name, hash, key = fields.name or '', fields.definition or '', fields.key or ''
+local users, names = 'mj:definition-uses:' .. hash, 'mj:flow-keys:' .. (fields.caller or '0')
+local in_name_catalog = name == '' and 1 or has_row(kCatalog .. ':' .. name, fields.index_row)
+local in_users = (hash == '' or key_type(users) == 'set' and redis.call('SISMEMBER', users, 'flow:' .. flow) == 1) and 1 or 0
+local has_key_entry = (key == '' or key_type(names) == 'hash' and redis.call('HEXISTS', names, key) == 1) and 1 or 0
+return {fields.state or '', redis.call('ZSCORE', kActive, flow) and 1 or 0, redis.call('ZSCORE', kDue, flow) or '',
+  redis.call('ZSCORE', kEnded, flow) and 1 or 0, has_row(kCatalog, fields.row), to_integer_text(get_revision(flow) or 0),
+  key_type(events) == 'list' and redis.call('LLEN', events) or 0, to_integer_text(now_ms), redis.call('EXISTS', 'mj:checkpoint:' .. flow),
+  check_type(events, 'list') and 1 or 0, mark and identity_fields(flow, mark) or {}, in_name_catalog, in_users, has_key_entry, to_integer_text(to_number(fields.row)),
+  to_integer_text(to_number(fields.index_row))}
 
 --# flow_waits: flows
 -- Checks whether this flow is registered for the ends of other flows.
--- ARGV: flow (id), others (list of ids).
+-- ARGV: flow (id), awaited_flows (list of ids).
 -- Reply: for each other flow {state of its mark or empty, 1 if this flow is in the set of flows that wait for its end}.
 -- Repeat: safe; read-only.
-local flow, answers = arg(), {}
-for i, other in ipairs(list_arg()) do
-  local mark = type_of('mj:flow:' .. other) == 'hash' and read_mark(other)
-  local waits = 'mj:flow-waits:' .. other
-  answers[i] = {mark and mark.state or '', type_of(waits) == 'set' and redis.call('SISMEMBER', waits, flow) or 0}
+local flow, replies = next_arg(), {}
+for i, awaited_flow in ipairs(list_arg()) do
+  local mark = key_type('mj:flow:' .. awaited_flow) == 'hash' and read_mark(awaited_flow)
+  local waits_key = 'mj:flow-waits:' .. awaited_flow
+  replies[i] = {mark and mark.state or '', key_type(waits_key) == 'set' and redis.call('SISMEMBER', waits_key, flow) or 0}
 end
-return answers
+return replies
 
 --# flow_repair: dispatch_journal flows
 -- Applies repair steps to a flow if its revision and the state of its mark are those that the inspection has found. The
 -- steps are chosen in inspect/invariants.cpp.
 -- ARGV: flow (id), expected (revision), state (of the mark; empty: there is no mark, and the first step writes it),
--- count, then for each step: kind (set_mark, set_record, enter or leave), place (an index in kPlaces), words (list of
+-- count, then for each step: kind (set_mark, set_record, enter or leave), index (a name in kIndexes), fields (list of
 -- name, value, ...).
 -- Reply: empty if the steps were applied; moved if the flow has changed, and nothing was written.
 -- Repeat: safe; a repeated `enter` of a catalog adds a second row, which flow_catalog_drop removes after the next
 -- inspection.
-local flow, expected, state, count = arg(), to_number(arg()), arg(), to_number(arg())
-local fixes = {}
-for i = 1, count do fixes[i] = {kind = arg(), place = arg(), words = list_arg()} end
+local flow, expected, state, count = next_arg(), to_number(next_arg()), next_arg(), to_number(next_arg())
+local steps = {}
+for i = 1, count do steps[i] = {kind = next_arg(), index = next_arg(), fields = list_arg()} end
 local err = check_flow_types(flow) or check_type(kCatalog, 'stream') or check_type('mj:anomalies', 'stream')
 if err then return err end
 local mark = read_mark(flow) or {state = ''}
-if mark.state ~= state or revision_of(flow) ~= expected then return 'moved' end
+if mark.state ~= state or get_revision(flow) ~= expected then return 'moved' end
 
 -- The functions that add the flow to each index and remove it.
-local events, checkpoint = 'mj:events:' .. flow, 'mj:checkpoint:' .. flow
+local events_key, checkpoint_key = 'mj:events:' .. flow, 'mj:checkpoint:' .. flow
 local function remove_from_zset(key) return function() redis.call('ZREM', key, flow) end end
 local function add_row(key, field)
-  local row = not reports_wrong_type(key, 'stream') and head_of(key)
+  local row = not reports_wrong_type(key, 'stream') and get_stream_head(key)
   if not row then return add_anomaly(to_printable(key) .. ' cannot take flow ' .. flow .. ': delete that key') end
   redis.call('XADD', key, to_integer_text(row + 1) .. '-0', 'flow', flow, 'at', mark.created_ms or '0', 'name', mark.name or '')
   redis.call('HSET', 'mj:flow:' .. flow, field, to_integer_text(row + 1))
 end
-local kPlaces = {
+local kIndexes = {
   active = {function() redis.call('ZADD', kActive, flow, flow) end, remove_from_zset(kActive)},
   ended = {function() redis.call('ZADD', kEnded, mark.ended_ms or to_integer_text(now_ms), flow) end, remove_from_zset(kEnded)},
   due = {function() redis.call('ZADD', kDue, to_integer_text(now_ms), flow) end, remove_from_zset(kDue)},
-  events = {nil, function() if check_type(events, 'list') then redis.call('DEL', events) end end},
-  checkpoint = {nil, function() redis.call('DEL', checkpoint) end},
+  events = {nil, function() if check_type(events_key, 'list') then redis.call('DEL', events_key) end end},
+  checkpoint = {nil, function() redis.call('DEL', checkpoint_key) end},
   catalog = {function() add_row(kCatalog, 'row') end},
   index = {function() add_row(kCatalog .. ':' .. mark.name, 'index_row') end},
   users = {function()
@@ -84,37 +84,37 @@ local kPlaces = {
   end},
   keys = {function()
     local names = 'mj:flow-keys:' .. (mark.caller or '0')
-    if not reports_wrong_type(names, 'hash') then redis.call('HSETNX', names, mark.key, flow .. ' ' .. (mark.print or kAnyPrint)) end
+    if not reports_wrong_type(names, 'hash') then redis.call('HSETNX', names, mark.key, flow .. ' ' .. (mark.print or kAnyFingerprint)) end
   end},
 }
-local doing = {
-  set_mark = function(fix)
-    redis.call('HSET', 'mj:flow:' .. flow, unpack(fix.words))
+local step_handlers = {
+  set_mark = function(step)
+    redis.call('HSET', 'mj:flow:' .. flow, unpack(step.fields))
     mark = read_mark(flow)
   end,
-  set_record = function(fix) redis.call('HSET', 'flow:' .. flow, unpack(fix.words)) end,
-  enter = function(fix) kPlaces[fix.place][1]() end,
-  leave = function(fix) kPlaces[fix.place][2]() end,
+  set_record = function(step) redis.call('HSET', 'flow:' .. flow, unpack(step.fields)) end,
+  enter = function(step) kIndexes[step.index][1]() end,
+  leave = function(step) kIndexes[step.index][2]() end,
 }
-for _, fix in ipairs(fixes) do doing[fix.kind](fix) end
+for _, step in ipairs(steps) do step_handlers[step.kind](step) end
 return ''
 
 --# flow_catalog: flows
 -- Reads a page of a catalog.
--- ARGV: key (of the catalog), after (entry id; empty: begin), max.
+-- ARGV: key (of the catalog), cursor (entry id; empty: begin), max.
 -- Reply: {{id, {name, value, ...}}...}.
 -- Repeat: safe; read-only.
-local key, after, max = arg(), arg(), to_number(arg())
+local key, cursor, max = next_arg(), next_arg(), to_number(next_arg())
 local err = check_type(key, 'stream')
 if err then return err end
-return redis.call('XRANGE', key, after == '' and '-' or '(' .. after, '+', 'COUNT', max)
+return redis.call('XRANGE', key, cursor == '' and '-' or '(' .. cursor, '+', 'COUNT', max)
 
 --# flow_catalog_drop: flows
 -- Removes an invalid entry, or a second entry of the same flow, from a catalog.
 -- ARGV: key (of the catalog), id (of the entry), field (the flow as the entry has it).
 -- Reply: 1 if the entry was removed; 0 if it is the entry of the flow, or does not exist.
 -- Repeat: safe; the reply is 0.
-local key, id, field = arg(), arg(), arg()
+local key, id, field = next_arg(), next_arg(), next_arg()
 local err = check_type(key, 'stream')
 if err then return err end
 local flow = string.match(field, '^%d+$')
@@ -130,14 +130,14 @@ return redis.call('XDEL', key, id)
 -- Reply: {1 if the schedule exists, 1 if mj:schedules has its name, 1 if its definition has it as a user, hash of its
 -- definition}.
 -- Repeat: safe; read-only.
-local name = arg()
+local name = next_arg()
 local key = 'mj:schedule:' .. name
 local err = check_type(key, 'hash') or check_type('mj:schedules', 'set')
 if err then return err end
 local hash = redis.call('HGET', key, 'definition_hash') or ''
 local users = 'mj:definition-uses:' .. hash
 return {redis.call('EXISTS', key), redis.call('SISMEMBER', 'mj:schedules', name),
-  type_of(users) == 'set' and redis.call('SISMEMBER', users, 'schedule:' .. name) or 0, hash}
+  key_type(users) == 'set' and redis.call('SISMEMBER', users, 'schedule:' .. name) or 0, hash}
 
 --# flow_schedule_repair: flows
 -- Adds a schedule to mj:schedules and to the users of its definition, or removes the name of a schedule that does not
@@ -145,7 +145,7 @@ return {redis.call('EXISTS', key), redis.call('SISMEMBER', 'mj:schedules', name)
 -- ARGV: name.
 -- Reply: 1, or the number of removed names.
 -- Repeat: safe; the result is the same.
-local name = arg()
+local name = next_arg()
 local key = 'mj:schedule:' .. name
 local err = check_type(key, 'hash') or check_type('mj:schedules', 'set')
 if err then return err end

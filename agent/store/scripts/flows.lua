@@ -10,23 +10,23 @@
 -- Reply: {flow, first job, 1 if the flow existed}; {} if the caller must reserve the job ids first.
 -- Errors: MJCONFLICT if the idempotency key was used for another request; MJFULL if no flow id is free.
 -- Repeat: safe with an idempotency key. Without a key an abandoned creation is retired after the retention.
-local context, caller, jobs, first_job, key, fingerprint = arg(), arg(), to_number(arg()), arg(), arg(), redis.sha1hex(arg())
-local names = 'mj:flow-keys:' .. caller
-local err = check_type('mj:next:flow', 'string') or check_type(names, 'hash') or check_type(kEnded, 'zset')
+local context, caller, jobs, first_job, key, fingerprint = next_arg(), next_arg(), to_number(next_arg()), next_arg(), next_arg(), redis.sha1hex(next_arg())
+local names_key = 'mj:flow-keys:' .. caller
+local err = check_type('mj:next:flow', 'string') or check_type(names_key, 'hash') or check_type(kEnded, 'zset')
 if err then return err end
 if key ~= '' then
-  local flow, first_print = string.match(redis.call('HGET', names, key) or '', '^(%d+) (%x+)$')
-  local mark = flow and type_of('mj:flow:' .. flow) == 'hash' and read_mark(flow)
+  local flow, stored_fingerprint = string.match(redis.call('HGET', names_key, key) or '', '^(%d+) (%x+)$')
+  local mark = flow and key_type('mj:flow:' .. flow) == 'hash' and read_mark(flow)
   if mark and mark.key ~= key then mark = nil end  -- the flow was rebuilt without its key
-  if mark and first_print ~= fingerprint and first_print ~= kAnyPrint then
+  if mark and stored_fingerprint ~= fingerprint and stored_fingerprint ~= kAnyFingerprint then
     return redis.error_reply('MJCONFLICT idempotency_key: ' .. to_printable(key) .. ' began flow ' .. flow
       .. ', for another flow: use another key')
   end
   if mark then return {flow, mark.first_job or '0', 1} end
 end
 if jobs > 0 and first_job == '0' then return {} end
-local id = free_ids(to_number(redis.call('GET', 'mj:next:flow')), 1, function(each)
-  return redis.call('EXISTS', 'flow:' .. to_integer_text(each), 'mj:flow:' .. to_integer_text(each)) > 0
+local id = find_free_ids(to_number(redis.call('GET', 'mj:next:flow')), 1, function(flow)
+  return redis.call('EXISTS', 'flow:' .. to_integer_text(flow), 'mj:flow:' .. to_integer_text(flow)) > 0
 end)
 if not id then return redis.error_reply('MJFULL the context has no free flow id left') end
 id = to_integer_text(id)
@@ -35,7 +35,7 @@ redis.call('HSET', 'mj:flow:' .. id, 'state', 'creating', 'caller', caller, 'fir
 redis.call('HSET', 'flow:' .. id, 'id', id, 'caller_id', caller, 'context_id', context, 'status', 'dispatched', 'detail', 'creating',
   'created_at', now_s, 'updated_at', now_s)
 redis.call('ZADD', kEnded, to_integer_text(now_ms), id)
-if key ~= '' then redis.call('HSET', names, key, id .. ' ' .. fingerprint) end
+if key ~= '' then redis.call('HSET', names_key, key, id .. ' ' .. fingerprint) end
 redis.call('SET', 'mj:next:flow', id)
 return {id, first_job, 0}
 
@@ -46,7 +46,7 @@ return {id, first_job, 0}
 -- Reply: empty if the creation may continue, also after an interrupted call; known if the flow exists otherwise;
 -- missing.
 -- Repeat: safe; the reply is empty again while the flow is being created.
-local flow, caller = arg(), arg()
+local flow, caller = next_arg(), next_arg()
 local err = check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
@@ -63,7 +63,7 @@ return ''
 -- Reply: the first reserved id.
 -- Errors: MJFULL if the caller has not enough ids left.
 -- Repeat: safe; a repeat reserves further ids.
-local caller, jobs, skip = arg(), to_number(arg()), to_number(arg())
+local caller, jobs, skip = next_arg(), to_number(next_arg()), to_number(next_arg())
 local counter = 'mj:next:' .. caller
 local err = check_type(counter, 'string')
 if err then return err end
@@ -82,31 +82,31 @@ return to_integer_text(first)
 -- with the reason of a refusal, or missing. Nothing is written unless the reply is {}.
 -- Errors: MJFULL if a quota is exceeded.
 -- Repeat: safe; jobs that belong to the flow with the same content are left unchanged.
-local context, flow, count = arg(), arg(), to_number(arg())
+local context, flow, count = next_arg(), next_arg(), to_number(next_arg())
 read_quota()
-local err = check_shared_types() or check_flow_types(flow)
+local err = check_index_types() or check_flow_types(flow)
 if err then return err end
-local mark, me = read_mark(flow), context .. ' ' .. flow
+local mark, flow_ref = read_mark(flow), context .. ' ' .. flow
 if not mark then return 'missing' end
-local open = mark.state == 'creating' or mark.state == 'new'
+local is_open = mark.state == 'creating' or mark.state == 'new'
 
-local fresh, exist, charges = {}, {}, {}  -- charges in bytes, by caller
+local new_jobs, existing, charges = {}, {}, {}  -- charges in bytes, by caller
 for i = 1, count do
-  local job, queue, accepted, fields = arg(), arg(), arg() == '1', list_arg()
+  local job, queue, accepted, fields = next_arg(), next_arg(), next_arg() == '1', list_arg()
   err = check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash')
   if err then return err end
   local claim, content = read_claim(job), digest(fields)
-  local there = redis.call('EXISTS', job) == 1
-  if claim.flow == me then
+  local exists = redis.call('EXISTS', job) == 1
+  if claim.flow == flow_ref then
     if claim.content and claim.content ~= content then return job .. ' is a job of this flow already, with other content' end
   elseif claim.flow then
     return job .. ' belongs to flow ' .. to_printable(claim.flow) .. ' (context, id)'
   elseif claim.state then
     return job .. ' is ' .. claim.state .. ' on its own: a flow accepts only jobs that were never submitted'
-  elseif not open then
+  elseif not is_open then
     return 'flow ' .. flow .. ' has begun, so that ' .. job .. ' cannot be added'
   else
-    if there then
+    if exists then
       local record = redis.call('HMGET', job, 'status', 'detail')
       local status = record[1] or ''
       if status ~= '' and status ~= 'dispatched' and status ~= 'waiting_for_prerequisites' then
@@ -115,38 +115,38 @@ for i = 1, count do
       if not is_only_created(job, claim, record[2]) and is_in_recent_entries(queue, job) then
         return job .. ' is in ' .. to_printable(queue) .. ' already: a flow accepts only jobs that were never queued'
       end
-      if not accepted then exist[#exist + 1] = {i, redis.call('HGETALL', job)} end
+      if not accepted then existing[#existing + 1] = {i, redis.call('HGETALL', job)} end
     end
     local bytes = record_charge(fields)
-    if not there then charges[caller_of(job)] = (charges[caller_of(job)] or 0) + bytes end
-    fresh[#fresh + 1] = {job = job, queue = queue, fields = fields, claim = claim, there = there, content = content, kept = bytes}
+    if not exists then charges[parse_caller(job)] = (charges[parse_caller(job)] or 0) + bytes end
+    new_jobs[#new_jobs + 1] = {job = job, queue = queue, fields = fields, claim = claim, exists = exists, content = content, kept = bytes}
   end
 end
-if #exist > 0 then return exist end
+if #existing > 0 then return existing end
 local charged = {}
 for caller, kept in pairs(charges) do
-  local setting, limit = charge(caller, kept, kAtQuota)
+  local setting, limit = charge(caller, kept, kQuotaEighths)
   if setting then
-    for other, bytes in pairs(charged) do release_charge(other, bytes) end
+    for charged_caller, bytes in pairs(charged) do release_charge(charged_caller, bytes) end
     return quota_error(caller, setting, limit)
   end
   charged[caller] = kept
 end
-for _, each in ipairs(fresh) do
-  local job = each.job
+for _, new_job in ipairs(new_jobs) do
+  local job = new_job.job
   local fields = {'flow_id', flow, 'status', 'waiting_for_prerequisites', 'detail', 'planned', 'updated_at', now_s}
-  if each.there then
-    local supervisor = to_table(each.fields).supervisor_url
+  if new_job.exists then
+    local supervisor = to_table(new_job.fields).supervisor_url
     if supervisor then redis.call('HSET', job, 'supervisor_url', supervisor) end
     redis.call('HSET', job, unpack(fields))
   else
-    for _, text in ipairs(fields) do each.fields[#each.fields + 1] = text end
-    redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, unpack(each.fields))
+    for _, text in ipairs(fields) do new_job.fields[#new_job.fields + 1] = text end
+    redis.call('HSET', job, 'id', string.match(job, '%d+$'), 'created_at', now_s, unpack(new_job.fields))
   end
-  if each.there then
-    plan(job, each.claim, each.queue, me, 'content', each.content)
+  if new_job.exists then
+    plan_job(job, new_job.claim, new_job.queue, flow_ref, 'content', new_job.content)
   else
-    plan(job, each.claim, each.queue, me, 'content', each.content, 'kept', to_integer_text(each.kept))
+    plan_job(job, new_job.claim, new_job.queue, flow_ref, 'content', new_job.content, 'kept', to_integer_text(new_job.kept))
   end
 end
 return {}
@@ -158,7 +158,7 @@ return {}
 -- Reply: empty, or missing.
 -- Errors: MJCONFLICT if the flow has another definition; MJFULL if a quota is exceeded.
 -- Repeat: safe; a flow with this definition is left unchanged.
-local flow, hash, definition, name, fields = arg(), arg(), arg(), arg(), list_arg()
+local flow, hash, definition, name, fields = next_arg(), next_arg(), next_arg(), next_arg(), list_arg()
 read_quota()
 local index = kCatalog .. ':' .. name
 local err = check_flow_types(flow) or check_definition_type(hash) or check_type(kCatalog, 'stream') or check_type(index, 'stream')
@@ -169,8 +169,8 @@ if mark.state ~= 'creating' then
   if mark.definition == hash then return '' end
   return redis.error_reply('MJCONFLICT flow ' .. flow .. ' has another definition, which it keeps')
 end
-local row, index_row = head_of(kCatalog), name == '' and 0 or head_of(index)
-if not row or not index_row then return check_journal_head(row and index or kCatalog) end
+local row, index_row = get_stream_head(kCatalog), name == '' and 0 or get_stream_head(index)
+if not row or not index_row then return journal_head_error(row and index or kCatalog) end
 local caller = mark.caller or '0'
 err = charge_definition(hash, definition, caller)
 if err then return err end
@@ -191,54 +191,54 @@ return ''
 -- Reads a run: its record, checkpoint, facts and events.
 -- ARGV: flow (id), after (revision, or empty: begin with the checkpoint), max (number of facts).
 -- Reply: {record, revision, checkpoint, revision of the checkpoint, entries with facts, 1 if there are more, events,
--- anomalies, time in ms, number of events consumed before, fields that identify the flow (identity_of), {job,
--- job_view()} of the first jobs in the events}.
+-- anomalies, time in ms, number of events consumed before, fields that identify the flow (identity_fields), {job,
+-- read_job_view()} of the first jobs in the events}.
 -- Errors: MJFULL if the record is too large. Other keys with a wrong type are listed in the anomalies.
 -- Repeat: safe; read-only.
-local flow, after, max = arg(), arg(), to_number(arg())
+local flow, after, max = next_arg(), next_arg(), to_number(next_arg())
 local err = check_type('flow:' .. flow, 'hash') or check_type('mj:flow:' .. flow, 'hash')
 if err then return err end
-local long, size = longest_field_over('flow:' .. flow, 67108864)
-if long then
-  return redis.error_reply('MJFULL flow:' .. flow .. ': ' .. long .. ': ' .. to_integer_text(size) .. ' bytes are more than a flow may have: HDEL it')
+local long_field, size = find_oversized_field('flow:' .. flow, 67108864)
+if long_field then
+  return redis.error_reply('MJFULL flow:' .. flow .. ': ' .. long_field .. ': ' .. to_integer_text(size) .. ' bytes are more than a flow may have: HDEL it')
 end
 local mark, anomalies = read_mark(flow), {}
 -- Returns whether the key has the wanted type. Another type becomes an anomaly in the reply.
-local function read_if_type(key, want)
-  local is = type_of(key)
-  if is ~= want and is ~= 'none' then
-    anomalies[#anomalies + 1] = key .. ' is a ' .. is .. ' where a ' .. want .. ' belongs: delete it, then doctor --rebuild'
+local function read_if_type(key, expected_type)
+  local actual_type = key_type(key)
+  if actual_type ~= expected_type and actual_type ~= 'none' then
+    anomalies[#anomalies + 1] = key .. ' is a ' .. actual_type .. ' where a ' .. expected_type .. ' belongs: delete it, then doctor --rebuild'
   end
-  return is == want
+  return actual_type == expected_type
 end
 
-local text, at = '', 0
+local checkpoint, checkpoint_revision = '', 0
 if read_if_type('mj:checkpoint:' .. flow, 'hash') then
-  text = redis.call('HGET', 'mj:checkpoint:' .. flow, 'text') or ''
-  at = to_number(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
+  checkpoint = redis.call('HGET', 'mj:checkpoint:' .. flow, 'text') or ''
+  checkpoint_revision = to_number(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
 end
-local run, revision = 'mj:run:' .. flow, at
-local entries, bytes, more = {}, 0, 0
+local run, revision = 'mj:run:' .. flow, checkpoint_revision
+local entries, bytes, has_more = {}, 0, 0
 if read_if_type(run, 'stream') then
-  revision = head_of(run)
-  if not revision then return check_journal_head(run) end
-  if at > revision then
-    anomalies[#anomalies + 1] = 'mj:checkpoint:' .. flow .. ' is of revision ' .. to_integer_text(at) .. ', and the run has ' .. to_integer_text(revision)
-    text, at = '', 0
+  revision = get_stream_head(run)
+  if not revision then return journal_head_error(run) end
+  if checkpoint_revision > revision then
+    anomalies[#anomalies + 1] = 'mj:checkpoint:' .. flow .. ' is of revision ' .. to_integer_text(checkpoint_revision) .. ', and the run has ' .. to_integer_text(revision)
+    checkpoint, checkpoint_revision = '', 0
   end
-  local from = after == '' and at or to_number(after)
+  local position = after == '' and checkpoint_revision or to_number(after)
   while #entries < max and bytes < 4194304 do
-    local page = redis.call('XRANGE', run, to_integer_text(from + 1), '+', 'COUNT', math.min(100, max - #entries))
+    local page = redis.call('XRANGE', run, to_integer_text(position + 1), '+', 'COUNT', math.min(100, max - #entries))
     for _, entry in ipairs(page) do
-      for _, word in ipairs(entry[2]) do bytes = bytes + #word end
+      for _, text in ipairs(entry[2]) do bytes = bytes + #text end
       entries[#entries + 1] = entry
-      from = to_number(string.match(entry[1], '^%d+'))
+      position = to_number(string.match(entry[1], '^%d+'))
     end
     if #page == 0 then break end
   end
-  if from < revision and #redis.call('XRANGE', run, to_integer_text(from + 1), '+', 'COUNT', 1) > 0 then more = 1 end
-elseif at > 0 then
-  anomalies[#anomalies + 1] = run .. ' is missing: the run resumes from its checkpoint at revision ' .. to_integer_text(at)
+  if position < revision and #redis.call('XRANGE', run, to_integer_text(position + 1), '+', 'COUNT', 1) > 0 then has_more = 1 end
+elseif checkpoint_revision > 0 then
+  anomalies[#anomalies + 1] = run .. ' is missing: the run resumes from its checkpoint at revision ' .. to_integer_text(checkpoint_revision)
 end
 local events = read_if_type('mj:events:' .. flow, 'list') and redis.call('LRANGE', 'mj:events:' .. flow, 0, 999) or {}
 -- The reply includes the first jobs of the events, so that a step of a chain needs no further round trip.
@@ -246,7 +246,7 @@ local jobs, job_bytes = {}, 0
 for i = 1, math.min(#events, 8) do
   local job = string.match(events[i], '^job (.+)$')
   if job and job_bytes < 1048576 then
-    local view, size = job_view(job)
+    local view, size = read_job_view(job)
     jobs[#jobs + 1], job_bytes = {job, view}, job_bytes + size
   end
 end
@@ -264,44 +264,44 @@ if after ~= '' and redis.call('HSTRLEN', 'flow:' .. flow, 'nodes') > 65536 then
 else
   record = redis.call('HGETALL', 'flow:' .. flow)
 end
-return {record, to_integer_text(revision), after == '' and text or '', to_integer_text(after == '' and at or 0), entries, more,
-  events, anomalies, to_integer_text(now_ms), mark and mark.taken or '0', mark and identity_of(flow, mark) or {}, jobs}
+return {record, to_integer_text(revision), after == '' and checkpoint or '', to_integer_text(after == '' and checkpoint_revision or 0), entries, has_more,
+  events, anomalies, to_integer_text(now_ms), mark and mark.taken or '0', mark and identity_fields(flow, mark) or {}, jobs}
 
 --# flow_jobs: flows
 -- Reads the states of jobs.
 -- ARGV: jobs (list of keys).
--- Reply: job_view() of each of the first jobs, until these have 4 MiB.
+-- Reply: read_job_view() of each of the first jobs, until these have 4 MiB.
 -- Repeat: safe; read-only.
-local answers, bytes = {}, 0
+local views, bytes = {}, 0
 for i, job in ipairs(list_arg()) do
   if bytes > 4194304 then break end
-  local view, size = job_view(job)
-  answers[i], bytes = view, bytes + size
+  local view, size = read_job_view(job)
+  views[i], bytes = view, bytes + size
 end
-return answers
+return views
 
 --# flow_list: flows
 -- Reads a page of a catalog, newest flows first.
--- ARGV: key (of the catalog), before (flow id; 0: begin with the newest), last (the last row of the former page; empty:
--- the row of `before`), max (number of flows).
+-- ARGV: key (of the catalog), before_flow (id; 0: begin with the newest), last_row (of the previous page; empty: the
+-- row of before_flow), max (number of flows).
 -- Reply: {last row that was examined, {flow, time, name, record}...}; an entry that names no flow is {its id}.
 -- Repeat: safe; read-only.
-local key, before, last, max = arg(), arg(), arg(), to_number(arg())
+local key, before_flow, last_row, max = next_arg(), next_arg(), next_arg(), to_number(next_arg())
 local err = check_type(key, 'stream')
 if err then return err end
-if last == '' and before ~= '0' and type_of('mj:flow:' .. before) == 'hash' then
-  last = redis.call('HGET', 'mj:flow:' .. before, key == kCatalog and 'row' or 'index_row') or ''
+if last_row == '' and before_flow ~= '0' and key_type('mj:flow:' .. before_flow) == 'hash' then
+  last_row = redis.call('HGET', 'mj:flow:' .. before_flow, key == kCatalog and 'row' or 'index_row') or ''
 end
-local to = last == '' and '+' or to_integer_text(math.max(0, to_number(last) - 1))
+local max_row = last_row == '' and '+' or to_integer_text(math.max(0, to_number(last_row) - 1))
 local rows, bytes = {''}, 0
-for _, entry in ipairs(redis.call('XREVRANGE', key, to, '-', 'COUNT', 500)) do
+for _, entry in ipairs(redis.call('XREVRANGE', key, max_row, '-', 'COUNT', 500)) do
   if #rows > max or bytes > 4194304 then return rows end
   local row = to_table(entry[2])
   local flow = row.flow or ''
   rows[1] = string.match(entry[1], '^%d+')
-  if is_id(flow) and (before == '0' or to_number(flow) < to_number(before)) then
+  if is_record_id(flow) and (before_flow == '0' or to_number(flow) < to_number(before_flow)) then
     local record = {}
-    if type_of('flow:' .. flow) == 'hash' then
+    if key_type('flow:' .. flow) == 'hash' then
       for _, name in ipairs(redis.call('HKEYS', 'flow:' .. flow)) do
         if name ~= 'definition' and name ~= 'nodes' and name ~= 'result' and #record < 400 then
           local value = redis.call('HGET', 'flow:' .. flow, name) or ''
@@ -312,7 +312,7 @@ for _, entry in ipairs(redis.call('XREVRANGE', key, to, '-', 'COUNT', 500)) do
       end
     end
     rows[#rows + 1] = {flow, row.at or '0', row.name or '', record}
-  elseif not is_id(flow) then
+  elseif not is_record_id(flow) then
     rows[#rows + 1] = {entry[1]}
   end
 end
@@ -323,35 +323,35 @@ return rows
 -- ARGV: max.
 -- Reply: {ms until the next due flow or 0, flow...}.
 -- Repeat: safe; the flows remain due until a commit changes this.
-local max = to_number(arg())
+local max = to_number(next_arg())
 local err = check_type(kDue, 'zset') or check_type('mj:anomalies', 'stream')
 if err then return err end
-local answer = {'0'}
+local reply = {'0'}
 for _, flow in ipairs(redis.call('ZRANGEBYSCORE', kDue, '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
-  local mark = is_id(flow) and has_type('mj:flow:' .. flow, 'hash') and read_mark(flow)
+  local mark = is_record_id(flow) and has_type('mj:flow:' .. flow, 'hash') and read_mark(flow)
   if mark and mark.state == 'active' then
-    answer[#answer + 1] = flow
+    reply[#reply + 1] = flow
   else
     add_anomaly('mj:flows:due names ' .. to_printable(flow) .. ', which is not a running flow; the entry was dropped')
     redis.call('ZREM', kDue, flow)
   end
 end
 local next_due = redis.call('ZRANGEBYSCORE', kDue, '(' .. to_integer_text(now_ms), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-if next_due then answer[1] = to_integer_text(math.max(1, math.min(to_number(next_due) - now_ms, 4000000000))) end
-return answer
+if next_due then reply[1] = to_integer_text(math.max(1, math.min(to_number(next_due) - now_ms, 4000000000))) end
+return reply
 
 --# flow_raise: flows
 -- Makes an active flow due now. The mark notes the revision, so that a commit at that revision keeps the flow due.
 -- ARGV: context (id), flow (id).
 -- Reply: 1, or 0 if the flow is not active.
 -- Repeat: safe; the flow is due only once.
-local context, flow = arg(), arg()
+local context, flow = next_arg(), next_arg()
 local err = check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
 if not mark or mark.state ~= 'active' then return 0 end
-local revision = revision_of(flow)
-if not revision then return check_journal_head('mj:run:' .. flow) end
+local revision = get_revision(flow)
+if not revision then return journal_head_error('mj:run:' .. flow) end
 redis.call('HSET', 'mj:flow:' .. flow, 'raised', to_integer_text(revision))
 redis.call('ZADD', kDue, 'LT', to_integer_text(now_ms), flow)
 redis.call('PUBLISH', kDue, context .. ' ' .. flow)
@@ -359,60 +359,60 @@ return 1
 
 --# flow_await: dispatch_journal job_indexes messages deployments kept job_ends flows
 -- Registers a flow for the end of another flow, or adds the event at once if that flow has ended. If the caller of the
--- flow may not read the other flow, the event is `absent`, as for a missing flow, and the record is not read.
--- ARGV: context (id), flow (id), other (flow id).
+-- flow may not read the awaited flow, the event is `absent`, as for a missing flow, and the record is not read.
+-- ARGV: context (id), flow (id), awaited_flow (id).
 -- Reply: 0.
--- Errors: MJFULL if 1000 flows wait for the other flow.
+-- Errors: MJFULL if 1000 flows wait for the awaited flow.
 -- Repeat: safe; an event may occur twice.
-local context, flow, other = arg(), arg(), arg()
-local waits, record = 'mj:flow-waits:' .. other, 'context:' .. context
-local err = check_type(waits, 'set') or check_type(kDue, 'zset') or check_type('mj:anomalies', 'stream') or check_type('mj:flow:' .. other, 'hash')
-  or check_type('mj:flow:' .. flow, 'hash') or check_type('flow:' .. other, 'hash') or check_type(record, 'hash')
+local context, flow, awaited_flow = next_arg(), next_arg(), next_arg()
+local waits_key, record = 'mj:flow-waits:' .. awaited_flow, 'context:' .. context
+local err = check_type(waits_key, 'set') or check_type(kDue, 'zset') or check_type('mj:anomalies', 'stream') or check_type('mj:flow:' .. awaited_flow, 'hash')
+  or check_type('mj:flow:' .. flow, 'hash') or check_type('flow:' .. awaited_flow, 'hash') or check_type(record, 'hash')
 if err then return err end
-local mark = read_mark(other)
+local mark = read_mark(awaited_flow)
 
--- Returns whether the caller of the flow may read the other flow: the row `read` of the table of rights
+-- Returns whether the caller of the flow may read the awaited flow: the row `read` of the table of rights
 -- (security/rights.h).
-local function check_read_permission()
-  local reader, maker = redis.call('HGET', 'mj:flow:' .. flow, 'caller'), mark and mark.caller or redis.call('HGET', 'flow:' .. other, 'caller_id')
-  if not reader or reader == maker or redis.call('EXISTS', record) == 0 then return true end
+local function has_read_permission()
+  local reader, creator = redis.call('HGET', 'mj:flow:' .. flow, 'caller'), mark and mark.caller or redis.call('HGET', 'flow:' .. awaited_flow, 'caller_id')
+  if not reader or reader == creator or redis.call('EXISTS', record) == 0 then return true end
   local lists = redis.call('HMGET', record, 'admins', 'readers')
-  local who = '%f[%d]' .. reader .. '%f[%D]'
-  return string.find(lists[1] or '', who) or string.find(lists[2] or '', who)
+  local pattern = '%f[%d]' .. reader .. '%f[%D]'
+  return string.find(lists[1] or '', pattern) or string.find(lists[2] or '', pattern)
 end
-if not check_read_permission() then
-  raise_event(context .. ' ' .. flow, 'absent flow:' .. other)
+if not has_read_permission() then
+  add_flow_event(context .. ' ' .. flow, 'absent flow:' .. awaited_flow)
   return 0
 end
 if not mark or mark.state == 'ended' then
-  raise_event(context .. ' ' .. flow, 'flow flow:' .. other)
-elseif redis.call('SCARD', waits) >= 1000 and redis.call('SISMEMBER', waits, flow) == 0 then
-  return redis.error_reply('MJFULL flow ' .. other .. ' is waited for by 1000 flows already')
+  add_flow_event(context .. ' ' .. flow, 'flow flow:' .. awaited_flow)
+elseif redis.call('SCARD', waits_key) >= 1000 and redis.call('SISMEMBER', waits_key, flow) == 0 then
+  return redis.error_reply('MJFULL flow ' .. awaited_flow .. ' is waited for by 1000 flows already')
 else
-  redis.call('SADD', waits, flow)
+  redis.call('SADD', waits_key, flow)
 end
 return 0
 
 --# flow_lead:
--- Acquires or renews the leadership of the context for ttl ms.
--- ARGV: instance (text), where (text, shown to operators), ttl (ms).
--- Reply: 1 if this instance leads, otherwise 0. If the stored end is further away than its own ttl, the clock was set
--- back and the entry counts as expired.
+-- Acquires or renews the leadership of the context for ttl_ms ms.
+-- ARGV: instance (text), location (text, shown to operators), ttl_ms (ms).
+-- Reply: 1 if this instance leads, otherwise 0. If the stored end is further away than its own ttl_ms, the clock was
+-- set back and the entry counts as expired.
 -- Repeat: safe; the leading instance renews its leadership.
-local instance, where, ttl = arg(), arg(), to_number(arg())
+local instance, location, ttl_ms = next_arg(), next_arg(), to_number(next_arg())
 local key = 'mj:coordinator'
 local err = check_type(key, 'hash')
 if err then return err end
-local held = to_table(redis.call('HGETALL', key))
-local left = to_number(held.until_ms) - now_ms
-if held.instance and held.instance ~= instance and left >= 0 and left <= to_number(held.ttl_ms) then return 0 end
-redis.call('HSET', key, 'instance', instance, 'where', where, 'until_ms', to_integer_text(now_ms + ttl), 'ttl_ms', to_integer_text(ttl))
+local leader = to_table(redis.call('HGETALL', key))
+local remaining_ms = to_number(leader.until_ms) - now_ms
+if leader.instance and leader.instance ~= instance and remaining_ms >= 0 and remaining_ms <= to_number(leader.ttl_ms) then return 0 end
+redis.call('HSET', key, 'instance', instance, 'where', location, 'until_ms', to_integer_text(now_ms + ttl_ms), 'ttl_ms', to_integer_text(ttl_ms))
 return 1
 
 --# flow_stop_leading:
--- Gives up the leadership of an instance. ARGV: instance (text). Reply: 0. Repeat: safe; the leadership of another
+-- Releases the leadership of an instance. ARGV: instance (text). Reply: 0. Repeat: safe; the leadership of another
 -- instance is not changed.
-local instance, key = arg(), 'mj:coordinator'
+local instance, key = next_arg(), 'mj:coordinator'
 local err = check_type(key, 'hash')
 if err then return err end
 if redis.call('HGET', key, 'instance') == instance then redis.call('DEL', key) end
@@ -425,62 +425,62 @@ return 0
 -- Reply: empty; {conflict, present revision}; missing if the definition is not stored and was not given.
 -- Errors: MJFULL if a quota is exceeded.
 -- Repeat: safe; a repeat with the same content at the same expected revision succeeds.
-local name, expected, hash, definition, fields = arg(), to_number(arg()), arg(), arg(), list_arg()
+local name, expected, hash, definition, fields = next_arg(), to_number(next_arg()), next_arg(), next_arg(), list_arg()
 read_quota()
 local key = 'mj:schedule:' .. name
 local err = check_type(key, 'hash') or check_type('mj:schedules', 'set') or check_definition_type(hash)
 if err then return err end
-local there, content = to_table(redis.call('HGETALL', key)), {}
-for _, word in ipairs(fields) do content[#content + 1] = #word .. ':' .. word end
+local stored, content = to_table(redis.call('HGETALL', key)), {}
+for _, text in ipairs(fields) do content[#content + 1] = #text .. ':' .. text end
 content = redis.sha1hex(table.concat(content))
-local revision = to_number(there.revision)
+local revision = to_number(stored.revision)
 if revision ~= expected then
-  if revision == expected + 1 and there.content == content then return '' end  -- a repeat after a lost reply
+  if revision == expected + 1 and stored.content == content then return '' end  -- a repeat after a lost reply
   return {'conflict', to_integer_text(revision)}
 end
 if definition == '' and redis.call('EXISTS', 'mj:definition:' .. hash) == 0 then return 'missing' end
-local caller, kept, before = to_table(fields).caller or '0', record_charge(fields), to_number(there.kept)
-local charged = there.kept_of or caller
-local setting, limit = charge(charged, math.max(0, kept - before), kAtQuota)
-if setting then return quota_error(charged, setting, limit) end
+local caller, new_charge, old_charge = to_table(fields).caller or '0', record_charge(fields), to_number(stored.kept)
+local charged_caller = stored.kept_of or caller
+local setting, limit = charge(charged_caller, math.max(0, new_charge - old_charge), kQuotaEighths)
+if setting then return quota_error(charged_caller, setting, limit) end
 err = charge_definition(hash, definition, caller)
 if err then
-  release_charge(charged, math.max(0, kept - before))
+  release_charge(charged_caller, math.max(0, new_charge - old_charge))
   return err
 end
-release_charge(charged, math.max(0, before - kept))
-redis.call('HSET', key, 'name', name, 'revision', to_integer_text(revision + 1), 'content', content, 'kept', to_integer_text(kept), 'kept_of', charged,
+release_charge(charged_caller, math.max(0, old_charge - new_charge))
+redis.call('HSET', key, 'name', name, 'revision', to_integer_text(revision + 1), 'content', content, 'kept', to_integer_text(new_charge), 'kept_of', charged_caller,
   unpack(fields))
 redis.call('SADD', 'mj:schedules', name)
 add_definition_use(hash, definition, 'schedule:' .. name, caller)
-if there.definition_hash and there.definition_hash ~= hash then remove_definition_use(there.definition_hash, 'schedule:' .. name) end
+if stored.definition_hash and stored.definition_hash ~= hash then remove_definition_use(stored.definition_hash, 'schedule:' .. name) end
 return ''
 
 --# flow_schedule_remove: dispatch_journal kept flows
 -- Removes a schedule and its use of the definition. ARGV: name. Reply: empty, or missing. Repeat: safe; the reply is
 -- missing.
-local name = arg()
+local name = next_arg()
 local key = 'mj:schedule:' .. name
 local err = check_type(key, 'hash') or check_type('mj:schedules', 'set')
 if err then return err end
-local there = redis.call('HMGET', key, 'definition_hash', 'kept', 'kept_of')
-local hash = there[1]
+local stored = redis.call('HMGET', key, 'definition_hash', 'kept', 'kept_of')
+local hash = stored[1]
 redis.call('SREM', 'mj:schedules', name)
 if redis.call('DEL', key) == 0 then return 'missing' end
-if there[2] and there[3] then release_charge(there[3], to_number(there[2])) end
+if stored[2] and stored[3] then release_charge(stored[3], to_number(stored[2])) end
 remove_definition_use(hash, 'schedule:' .. name)
 return ''
 
 --# flow_retire: dispatch_journal job_indexes kept flows
 -- Deletes an ended or abandoned flow with all of its keys.
--- ARGV: flow (id), asked (flag: at the request of a user, independent of the retention), before_ms (end of the
+-- ARGV: flow (id), is_requested (flag: at the request of a user, independent of the retention), before_ms (end of the
 -- retention).
 -- Reply: 1 if the flow was deleted; 0 if jobs of an abandoned creation are left, so that the caller must call again;
 -- not_ended; missing.
 -- Repeat: safe; the reply is missing.
-local flow, asked = arg(), arg() == '1'
-local before_ms = to_number(arg())
-local err = check_shared_types() or check_flow_types(flow)
+local flow, is_requested = next_arg(), next_arg() == '1'
+local before_ms = to_number(next_arg())
+local err = check_index_types() or check_flow_types(flow)
 if err then return err end
 local mark = read_mark(flow)
 if not mark then
@@ -488,8 +488,8 @@ if not mark then
   return 'missing'
 end
 if mark.state ~= 'ended' and mark.state ~= 'creating' then return 'not_ended' end
-if not asked and to_number(redis.call('ZSCORE', kEnded, flow) or nil) > before_ms then return 'not_ended' end
-if not asked and redis.call('HEXISTS', 'mj:flow:' .. flow, 'noticed') == 1 and has_type('mj:notices', 'zset') then
+if not is_requested and to_number(redis.call('ZSCORE', kEnded, flow) or nil) > before_ms then return 'not_ended' end
+if not is_requested and redis.call('HEXISTS', 'mj:flow:' .. flow, 'noticed') == 1 and has_type('mj:notices', 'zset') then
   redis.call('ZADD', kEnded, to_integer_text(now_ms), flow)  -- try again later: the notice was not delivered yet
   return 'not_ended'
 end
@@ -503,9 +503,9 @@ if mark.state == 'creating' then
     if claim and claim.state == 'planned' and string.match(claim.flow or '', ' (%d+)$') == flow then
       local revisions = {}
       for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
-      local journal = 'mj:journal:' .. queue_of(job, claim)
+      local journal = 'mj:journal:' .. get_queue(job, claim)
       if #revisions > 0 and has_type(journal, 'stream') then redis.call('XDEL', journal, unpack(revisions)) end
-      forget_idempotency_keys(job, claim)
+      release_idempotency_keys(job, claim)
       release_job_charge(job, claim)
       redis.call('UNLINK', job, 'mj:claim:' .. job)
       call_index('ZREM', 'mj:jobs', job)
@@ -528,10 +528,10 @@ if mark.name and mark.name ~= '' then
   if has_type(index, 'stream') and redis.call('XLEN', index) == 0 then redis.call('UNLINK', index) end
 end
 remove_definition_use(mark.definition, 'flow:' .. flow)
-local names = 'mj:flow-keys:' .. (mark.caller or '0')
-if mark.key and mark.key ~= '' and has_type(names, 'hash')
-  and string.match(redis.call('HGET', names, mark.key) or '', '^(%d+) ') == flow then
-  redis.call('HDEL', names, mark.key)
+local names_key = 'mj:flow-keys:' .. (mark.caller or '0')
+if mark.key and mark.key ~= '' and has_type(names_key, 'hash')
+  and string.match(redis.call('HGET', names_key, mark.key) or '', '^(%d+) ') == flow then
+  redis.call('HDEL', names_key, mark.key)
 end
 -- A record that another client has written is not deleted until it has become a flow.
 if not (mark.adopted and mark.state == 'creating') then redis.call('UNLINK', 'flow:' .. flow) end

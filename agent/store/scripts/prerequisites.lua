@@ -4,37 +4,37 @@
 
 --# prerequisites_due: dispatch_journal job_indexes
 -- Returns the jobs with prerequisites to check. Each job is returned at most once in again_ms.
--- ARGV: max, again_ms, looker (coordinator, or another word for an agent).
+-- ARGV: max, again_ms, role (coordinator, or another word for an agent).
 -- Reply: {{job, its prerequisites, ms for which it has waited, 1 if it belongs to a flow, {names of given approvals}, 1
 -- if a coordinator has checked before}...}. The reply to an agent is empty if a coordinator has checked within 5 s.
 -- Repeat: safe; the jobs become due again after again_ms.
-local max, again_ms, looker = to_number(arg()), to_number(arg()), arg()
+local max, again_ms, role = to_number(next_arg()), to_number(next_arg()), next_arg()
 local err = check_type('mj:prerequisites', 'zset')
 if err then return err end
-local looked = redis.pcall('HGET', 'mj:looking', 'at')  -- time of the last check by a coordinator
-looked = type(looked) == 'string' and to_number(looked) or 0
+local checked_ms = redis.pcall('HGET', 'mj:looking', 'at')  -- time of the last check by a coordinator
+checked_ms = type(checked_ms) == 'string' and to_number(checked_ms) or 0
 -- Agents leave the checks to coordinators while a coordinator is active.
-if looker == 'coordinator' then
-  if math.abs(now_ms - looked) >= 1000 then redis.pcall('HSET', 'mj:looking', 'at', to_integer_text(now_ms)) end
-elseif math.abs(now_ms - looked) < 5000 then
+if role == 'coordinator' then
+  if math.abs(now_ms - checked_ms) >= 1000 then redis.pcall('HSET', 'mj:looking', 'at', to_integer_text(now_ms)) end
+elseif math.abs(now_ms - checked_ms) < 5000 then
   return {}
 end
-local found = {}
+local jobs = {}
 for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:prerequisites', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max)) do
   local claim = find_claim(job)
   if claim and claim.state == 'prerequisites' and has_type(job, 'hash') then
     redis.call('ZADD', 'mj:prerequisites', to_integer_text(now_ms + again_ms), job)
-    local given = {}
+    local approvals = {}
     for name in pairs(claim) do
-      if string.sub(name, 1, 9) == 'approved:' then given[#given + 1] = string.sub(name, 10) end
+      if string.sub(name, 1, 9) == 'approved:' then approvals[#approvals + 1] = string.sub(name, 10) end
     end
-    found[#found + 1] = {job, redis.call('HGET', job, 'prerequisites') or '', to_integer_text(math.max(0, now_ms - to_number(claim.waiting_since))),
-      claim.flow and '1' or '', given, looked > 0 and '1' or ''}
+    jobs[#jobs + 1] = {job, redis.call('HGET', job, 'prerequisites') or '', to_integer_text(math.max(0, now_ms - to_number(claim.waiting_since))),
+      claim.flow and '1' or '', approvals, checked_ms > 0 and '1' or ''}
   else
     redis.call('ZREM', 'mj:prerequisites', job)
   end
 end
-return found
+return jobs
 
 --# prerequisites_settled: dispatch_journal job_indexes messages deployments kept job_ends
 -- Stores the result of a check: the prerequisites are met and the job is queued, or they are impossible and the job
@@ -42,16 +42,16 @@ return found
 -- ARGV: job (key), impossible (reason; empty: they are met).
 -- Reply: 1; or 0 if the job does not wait for prerequisites.
 -- Repeat: safe; the reply is 0.
-local job, impossible = arg(), arg()
-local err = check_shared_types()
+local job, impossible = next_arg(), next_arg()
+local err = check_index_types()
 if err then return err end
 local claim = find_claim(job)
 if not claim or claim.state ~= 'prerequisites' then return 0 end
 if impossible ~= '' then
-  finish(job, claim, failure_fields('prerequisite', impossible), false)
+  end_job(job, claim, failure_fields('prerequisite', impossible), false)
 else
   set_claim(job, claim, 'prerequisites', 'met')
-  enqueue(job, claim, 'prerequisite', false)
+  enqueue_job(job, claim, 'prerequisite', false)
 end
 return 1
 
@@ -63,28 +63,28 @@ return 1
 -- early if no agent has examined the entry of the job in its queue yet; unasked if it does not wait for this approval;
 -- or the id of the flow to which the job belongs.
 -- Repeat: safe; the reply is again or over.
-local job, name, line, reason = arg(), arg(), arg(), arg()
-local err = check_shared_types() or check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash')
+local job, name, line, reason = next_arg(), next_arg(), next_arg(), next_arg()
+local err = check_index_types() or check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash')
 if err then return err end
 if redis.call('EXISTS', job) == 0 then return 'missing' end
 local claim, values = read_claim(job), redis.call('HMGET', job, 'prerequisites', 'status')
-local asked, status = values[1] or '', values[2] or ''
+local prerequisites, status = values[1] or '', values[2] or ''
 if claim.flow then return string.match(claim.flow, '(%d+)$') or 'missing' end
 if claim.state == 'ended' or (not claim.state and (status == 'finished' or status == 'error')) then return 'over' end
-if not string.find(asked, '"approval:' .. name .. '"', 1, true) then return 'unasked' end
+if not string.find(prerequisites, '"approval:' .. name .. '"', 1, true) then return 'unasked' end
 if claim.state == 'live' or claim.prerequisites == 'met' then return 'met' end
 if not claim.state then return 'early' end
 
 if reason ~= '' then
-  local listed = claim.state == 'queued' and not has_priority(claim)
-  finish(job, claim, failure_fields('prerequisite', reason), false)
-  if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
+  local in_queue_list = claim.state == 'queued' and not has_priority(claim)
+  end_job(job, claim, failure_fields('prerequisite', reason), false)
+  if in_queue_list then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
   return 'ok'
 end
 if claim['approved:' .. name] then return 'again' end
 redis.call('HSET', 'mj:claim:' .. job, 'approved:' .. name, line)
 -- Another client may have written a log of its own. Then the line is not added, and the answer is valid without it.
-local logged = redis.pcall('XADD', 'mj:log:' .. job, to_integer_text(last_seq(job) + 1) .. '-0', 'ts', to_integer_text(now_ms), 'stream', 'system', 'text', line .. '\n')
-if type(logged) == 'table' and logged.err then reports_wrong_type('mj:log:' .. job, 'stream') end
+local reply = redis.pcall('XADD', 'mj:log:' .. job, to_integer_text(get_last_log_seq(job) + 1) .. '-0', 'ts', to_integer_text(now_ms), 'stream', 'system', 'text', line .. '\n')
+if type(reply) == 'table' and reply.err then reports_wrong_type('mj:log:' .. job, 'stream') end
 if claim.state == 'prerequisites' then redis.call('ZADD', 'mj:prerequisites', to_integer_text(now_ms), job) end
 return 'ok'

@@ -7,25 +7,25 @@
 -- ARGV: queue, revisions (list).
 -- Reply: the entries with these revisions; deleted entries are left out.
 -- Repeat: safe; read-only.
-local journal = 'mj:journal:' .. arg()
+local journal = 'mj:journal:' .. next_arg()
 local err = check_type(journal, 'stream')
 if err then return err end
-local there = {}
+local entries = {}
 for _, revision in ipairs(list_arg()) do
-  there[#there + 1] = redis.call('XRANGE', journal, revision, revision, 'COUNT', 1)[1]
+  entries[#entries + 1] = redis.call('XRANGE', journal, revision, revision, 'COUNT', 1)[1]
 end
-return there
+return entries
 
 --# purge_queue: dispatch_journal job_indexes messages deployments kept job_ends
 -- Cancels the jobs in a queue and removes their entries, beginning with the next entry.
 -- ARGV: queue, max (number of entries).
 -- Reply: number of removed entries.
 -- Repeat: safe; a repeat continues with the remaining entries.
-local queue, max = arg(), to_number(arg())
-local err = check_shared_types() or check_type(queue, 'list') or check_type('mj:priority:' .. queue, 'zset')
+local queue, max = next_arg(), to_number(next_arg())
+local err = check_index_types() or check_type(queue, 'list') or check_type('mj:priority:' .. queue, 'zset')
 if err then return err end
 -- Cancels the job of an entry, unless the entry does not belong to a queued job of this queue.
-local function resolve(entry)
+local function cancel_entry_job(entry)
   local claim = is_job_key(entry) and find_claim(entry)
   if not claim then return end
   if claim.leftover and claim.state ~= 'queued' then redis.call('HDEL', 'mj:claim:' .. entry, 'leftover') end
@@ -34,31 +34,31 @@ local function resolve(entry)
   local record = redis.call('HMGET', entry, 'status', 'detail')
   if not claim.state and (record[1] == 'finished' or record[1] == 'error') or is_only_created(entry, claim, record[2]) then return end
   claim.queue = queue
-  finish(entry, claim, failure_fields('cancelled', 'cancelled: its queue was purged'), false)
+  end_job(entry, claim, failure_fields('cancelled', 'cancelled: its queue was purged'), false)
 end
-local gone = 0
-while gone < max do
+local removed = 0
+while removed < max do
   local entry = redis.call('LINDEX', queue, -1)
   if not entry then break end
-  resolve(entry)
+  cancel_entry_job(entry)
   redis.call('RPOP', queue)
-  gone = gone + 1
+  removed = removed + 1
 end
-for _, entry in ipairs(redis.call('ZRANGE', 'mj:priority:' .. queue, 0, max - gone - 1)) do
-  if gone >= max then break end
-  resolve(entry)
+for _, entry in ipairs(redis.call('ZRANGE', 'mj:priority:' .. queue, 0, max - removed - 1)) do
+  if removed >= max then break end
+  cancel_entry_job(entry)
   redis.call('ZREM', 'mj:priority:' .. queue, entry)
-  gone = gone + 1
+  removed = removed + 1
 end
-return gone
+return removed
 
 --# settle_dead_letter: dispatch_journal job_indexes messages deployments kept job_ends
 -- Removes a dead letter from the list and, on request, runs its job again or queues its entry again.
 -- ARGV: id (of the dead letter), requeue (flag).
 -- Reply: empty; missing; or the reason why it cannot be queued again.
 -- Repeat: safe; the reply is missing.
-local id, requeue = arg(), arg() == '1'
-local err = check_shared_types()
+local id, requeue = next_arg(), next_arg() == '1'
+local err = check_index_types()
 if err then return err end
 local letter = redis.call('XRANGE', 'mj:dead', id, id)[1]
 if not letter then return 'missing' end
@@ -67,9 +67,9 @@ local job, queue = fields.key or '', fields.queue or ''
 if requeue then
   local claim = is_job_key(job) and read_claim(job)
   if claim and claim.state then
-    local why = requeue_ended_job(job, claim)
-    if why then return job .. ' ' .. why end
-  elseif not claim or type_of(job) == 'string' or queue == '' then
+    local reason = requeue_ended_job(job, claim)
+    if reason then return job .. ' ' .. reason end
+  elseif not claim or key_type(job) == 'string' or queue == '' then
     return to_printable(job) .. ' can never run: drop it'
   else
     err = check_type(queue, 'list')

@@ -8,23 +8,23 @@
 -- that the record must have).
 -- Reply: {0, record}; {1} if there is no record; {2} if another actor has the public key; {3, field} if a field does
 -- not have the expected value.
--- Repeat: safe; without `expected` the result is the same, otherwise a repeat may be refused with 3.
-local key, fields, expected = arg(), list_arg(), list_arg()
-local actor, pubkey = actor_id(key), to_table(fields).pubkey
+-- Repeat: safe; without `expected` the result is the same, otherwise a repeat may fail with 3.
+local key, fields, expected = next_arg(), list_arg(), list_arg()
+local actor, pubkey = parse_actor_id(key), to_table(fields).pubkey
 local err = check_type(key, 'hash') or (actor and check_type('mj:actor-keys', 'hash'))
 if err then return err end
 if redis.call('EXISTS', key) == 0 then return {1} end
 for i = 1, #expected, 2 do
   if (redis.call('HGET', key, expected[i]) or '') ~= expected[i + 1] then return {3, to_printable(expected[i])} end
 end
-local before = actor and pubkey and (redis.call('HGET', key, 'pubkey') or '')
-if before and pubkey ~= '' and has_other_owner(pubkey, actor) then return {2} end
+local old_pubkey = actor and pubkey and (redis.call('HGET', key, 'pubkey') or '')
+if old_pubkey and pubkey ~= '' and has_other_owner(pubkey, actor) then return {2} end
 redis.call('HSET', key, 'updated_at', now_s)
 for i = 1, #fields, 2 do
   if fields[i + 1] == '' then redis.call('HDEL', key, fields[i]) else redis.call('HSET', key, fields[i], fields[i + 1]) end
 end
-if before and pubkey ~= '' then add_key_owner(pubkey, actor) end
-if before and before ~= '' and before ~= pubkey then remove_key_owner(before, actor) end
+if old_pubkey and pubkey ~= '' then add_key_owner(pubkey, actor) end
+if old_pubkey and old_pubkey ~= '' and old_pubkey ~= pubkey then remove_key_owner(old_pubkey, actor) end
 return {0, redis.call('HGETALL', key)}
 
 --# delete_record: actor_keys dispatch_journal kept
@@ -32,36 +32,36 @@ return {0, redis.call('HGETALL', key)}
 -- ARGV: key.
 -- Reply: gone; missing; or the reason why it cannot be deleted, for example jobs that wait for the runner.
 -- Repeat: safe; the reply is missing.
-local key = arg()
+local key = next_arg()
 local runner, message = string.match(key, '^runner:(%d+)$'), string.match(key, '^message:%d+:%d+$')
-local hold, mark, actor = 'mj:hold:' .. key, 'mj:message:' .. key, actor_id(key)
-local err = check_type(key, 'hash') or (runner and check_type(hold, 'hash')) or check_type(mark, 'hash') or check_type('mj:runners', 'zset')
+local hold_key, mark_key, actor = 'mj:hold:' .. key, 'mj:message:' .. key, parse_actor_id(key)
+local err = check_type(key, 'hash') or (runner and check_type(hold_key, 'hash')) or check_type(mark_key, 'hash') or check_type('mj:runners', 'zset')
   or (actor and check_type('mj:actor-keys', 'hash')) or (message and check_type('mj:messages', 'zset'))
 if err then return err end
 if redis.call('EXISTS', key) == 0 then return 'missing' end
 -- Returns whether the list contains the entry, or any entry if none is given.
 local function is_in_list(list, entry)
-  if type_of(list) ~= 'list' then return false end
+  if key_type(list) ~= 'list' then return false end
   return not entry or redis.call('LPOS', list, entry)
 end
 
 if runner then
-  local held = to_table(redis.call('HGETALL', hold))
-  if held.instance and now_ms <= to_number(held.until_ms) then return 'an agent on ' .. to_printable(held.host or '?') .. ' is this runner' end
+  local holder = to_table(redis.call('HGETALL', hold_key))
+  if holder.instance and now_ms <= to_number(holder.until_ms) then return 'an agent on ' .. to_printable(holder.host or '?') .. ' is this runner' end
   local topic = redis.call('HGET', key, 'topic') or ''
   if topic == '' then topic = 'runner' .. runner end
   err = check_type('mj:queue:runner' .. runner, 'list') or check_type('mj:topic:' .. topic, 'list')
   if err then return err end
   if is_in_list('mj:queue:runner' .. runner) then return 'jobs wait for it in mj:queue:runner' .. runner end
   if is_in_list('mj:topic:' .. topic) then return 'messages wait for it on the topic ' .. to_printable(topic) end
-  redis.call('UNLINK', key, hold)
+  redis.call('UNLINK', key, hold_key)
   redis.call('ZREM', 'mj:runners', runner)
   return 'gone'
 end
 if message then
   local record = redis.call('HMGET', key, 'topic', 'status', 'message_type')
-  local left = to_number(redis.call('HGET', mark, 'left') or nil)
-  if left > 0 then return to_integer_text(left) .. ' of its jobs have not ended' end
+  local open_jobs = to_number(redis.call('HGET', mark_key, 'left') or nil)
+  if open_jobs > 0 then return to_integer_text(open_jobs) .. ' of its jobs have not ended' end
   if record[2] == 'acknowledged' and record[3] ~= 'chat' and record[3] ~= 'mail' then return 'its result is awaited' end
   err = check_type('msg_in', 'list') or check_type('mj:came', 'hash')
   if err then return err end
@@ -70,19 +70,19 @@ if message then
     if err then return err end
     if is_in_list(list, key) then return 'it waits in ' .. to_printable(list) end
   end
-  local is = to_table(redis.call('HGETALL', mark))
-  if is.state == 'arrived' or is.state == 'away' then return 'it is ' .. is.state end
-  if is.answer == 'due' then return 'its sender has not received its end yet' end
+  local mark_fields = to_table(redis.call('HGETALL', mark_key))
+  if mark_fields.state == 'arrived' or mark_fields.state == 'away' then return 'it is ' .. mark_fields.state end
+  if mark_fields.answer == 'due' then return 'its sender has not received its end yet' end
   if is_in_list('msg_in', key) then redis.call('LREM', 'msg_in', 0, key) end
   release_message_charge(key)
-  if to_number(is.fresh_until) > now_ms then  -- the mark must recognise a repeat of the message until then
+  if to_number(mark_fields.fresh_until) > now_ms then  -- the mark must recognise a repeat of the message until then
     redis.call('ZADD', 'mj:messages', to_integer_text(now_ms), key)
     redis.call('UNLINK', key)
     return 'gone'
   end
 end
-local pubkey, content = actor and redis.call('HGET', key, 'pubkey'), message and redis.call('HGET', mark, 'content')
-redis.call('UNLINK', key, mark)
+local pubkey, content = actor and redis.call('HGET', key, 'pubkey'), message and redis.call('HGET', mark_key, 'content')
+redis.call('UNLINK', key, mark_key)
 if pubkey then remove_key_owner(pubkey, actor) end
 if content and redis.pcall('HGET', 'mj:came', content) == key then redis.call('HDEL', 'mj:came', content) end
 return 'gone'
@@ -93,7 +93,7 @@ return 'gone'
 -- the contexts are in other databases of the same server.
 -- Reply: gone; missing; or changed if a field has another value.
 -- Repeat: safe; the reply is missing.
-local id, expected = arg(), list_arg()
+local id, expected = next_arg(), list_arg()
 local key = 'actor:' .. id
 local err = check_type(key, 'hash') or check_type('mj:actor-keys', 'hash')
 if err then return err end
@@ -114,18 +114,18 @@ if pubkey then remove_key_owner(pubkey, id) end
 return 'gone'
 
 --# context_revision: contexts
--- Returns revision_of_context(). ARGV: context (id). Read-only.
-return revision_of_context(arg())
+-- Returns compute_context_revision(). ARGV: context (id). Read-only.
+return compute_context_revision(next_arg())
 
 --# delete_context: contexts
 -- Deletes the record of a context if the context has not changed since its revision was read.
 -- ARGV: context (id), revision (of context_revision).
 -- Reply: 1; or 0 if the context has changed.
 -- Repeat: safe; the reply is 0.
-local context, revision = arg(), arg()
+local context, revision = next_arg(), next_arg()
 local err = check_type('context:' .. context, 'hash')
 if err then return err end
-if revision_of_context(context) ~= revision then return 0 end
+if compute_context_revision(context) ~= revision then return 0 end
 redis.call('UNLINK', 'context:' .. context)
 return 1
 
@@ -134,13 +134,13 @@ return 1
 -- ARGV: job (key).
 -- Reply: gone; missing; or the reason why it cannot be deleted.
 -- Repeat: safe; the reply is missing.
-local job = arg()
-local err = check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash') or check_shared_types() or check_type('mj:horizon', 'hash')
+local job = next_arg()
+local err = check_type(job, 'hash') or check_type('mj:claim:' .. job, 'hash') or check_index_types() or check_type('mj:horizon', 'hash')
 if err then return err end
 local claim = read_claim(job)
 if claim.state == 'ended' then
-  local why = retention_obstacle(job, claim)
-  if why then return why end
+  local reason = retention_obstacle(job, claim)
+  if reason then return reason end
   delete_ended_job(job, claim)
   return 'gone'
 end
@@ -148,16 +148,17 @@ if claim.state then return 'it lives: ' .. claim.state end
 if redis.call('EXISTS', job) == 0 then return 'missing' end
 local queue = 'queue:' .. (redis.call('HGET', job, 'script_type') or '')
 if not is_only_created(job, {}, redis.call('HGET', job, 'detail')) and is_in_recent_entries(queue, job) then return 'it waits in ' .. to_printable(queue) end
-forget_idempotency_keys(job, claim)
+release_idempotency_keys(job, claim)
 release_job_charge(job, claim)
 redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
 redis.pcall('ZREM', 'mj:jobs', job)
 return 'gone'
 
 --# note_refusal: refusals
--- Adds an entry to the list of denied requests. ARGV: actor (id), action, thing, list (texts of the table of rights).
+-- Adds an entry to the access_list of denied requests. ARGV: actor (id), action, resource, access_list (texts of the
+-- table of rights).
 -- Reply: number of the entry. A repeat adds a second entry.
-local actor, action, thing, list = arg(), arg(), arg(), arg()
+local actor, action, resource, access_list = next_arg(), next_arg(), next_arg(), next_arg()
 local err = check_type('mj:refusals', 'stream')
 if err then return err end
-return add_refusal(redis.call('XREVRANGE', 'mj:refusals', '+', '-', 'COUNT', 1)[1], actor, action, thing, list)
+return add_refusal(redis.call('XREVRANGE', 'mj:refusals', '+', '-', 'COUNT', 1)[1], actor, action, resource, access_list)

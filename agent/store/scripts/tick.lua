@@ -8,122 +8,122 @@
 -- caller should call again; ms until the next delayed job, or 0}.
 -- Errors: MJTYPE, before the first write, if an index of all jobs has a wrong type. Other wrong types become anomalies.
 -- Repeat: safe; any number of clients may call it at any time.
-local missing_wait, keep_ms, keep_count, max = to_number(arg()), to_number(arg()), to_number(arg()), to_number(arg())
+local missing_wait, keep_ms, keep_count, max = to_number(next_arg()), to_number(next_arg()), to_number(next_arg()), to_number(next_arg())
 read_quota()
-local err = check_shared_types() or check_type('mj:horizon', 'hash')
+local err = check_index_types() or check_type('mj:horizon', 'hash')
 if err then return err end
-local more = 0
-local function bounded(list, step)
-  if #list >= max * step then more = 1 end
+local has_more = 0
+local function note_full_page(list, step)
+  if #list >= max * step then has_more = 1 end
   return list
 end
 
 -- Returns whether a due job, delayed by delay_for_quota() in claims.lua, must wait longer because its caller still
--- exceeds a quota; then the job is delayed again. In one call only kMaxQueuedBatch jobs of each caller are queued, since
--- the end of the first job may exceed the quota again.
+-- exceeds a quota; then the job is delayed again. In one call only kMaxQueuedBatch jobs of each caller are queued,
+-- since the end of the first job may exceed the quota again.
 local kMaxQueuedBatch = 50
-local over, queued_again = {}, {}  -- by caller
+local exceeded, queue_attempts = {}, {}  -- by caller
 local function waits_for_quota(job, claim)
   if not claim.quota then return false end
-  local caller = caller_of(job)
-  if over[caller] == nil then
-    over[caller] = exceeded_now(caller) or false
-    if over[caller] then ask_for_relief(caller) end
+  local caller = parse_caller(job)
+  if exceeded[caller] == nil then
+    exceeded[caller] = check_quota(caller) or false
+    if exceeded[caller] then request_retirement(caller) end
   end
-  queued_again[caller] = (queued_again[caller] or 0) + 1
-  if not over[caller] and queued_again[caller] <= kMaxQueuedBatch then return false end
+  queue_attempts[caller] = (queue_attempts[caller] or 0) + 1
+  if not exceeded[caller] and queue_attempts[caller] <= kMaxQueuedBatch then return false end
   local waited = math.max(0, now_ms - to_number(claim.waiting_since))
   redis.call('ZADD', 'mj:delayed', to_integer_text(now_ms + math.max(kQuotaPauseMs, math.min(waited / 2, kMaxQuotaPauseMs))), job)
   return true
 end
 
-local due = 0
-for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
+local queued = 0
+for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', 'mj:delayed', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
   if not claim or claim.state ~= 'delayed' then
     redis.call('ZREM', 'mj:delayed', job)
   elseif not waits_for_quota(job, claim) then
     -- A job that its runner released without a run becomes the next one of its queue again.
-    enqueue(job, claim, 'due', claim.reason == 'released')
-    if claim.state == 'queued' then due = due + 1 end
+    enqueue_job(job, claim, 'due', claim.reason == 'released')
+    if claim.state == 'queued' then queued = queued + 1 end
   end
 end
 
--- Process dependents that a former call left over.
-while settle_left > 0 do
+-- Process dependents that exceeded the budget of a previous call.
+while dependents_budget > 0 do
   local dep = redis.call('LPOP', 'mj:settling')
   if not dep then break end
-  queue_dependents(dep, end_of(dep) or 'error')
+  process_dependents(dep, get_end_status(dep) or 'error')
 end
-if redis.call('EXISTS', 'mj:settling') == 1 then more = 1 end
+if redis.call('EXISTS', 'mj:settling') == 1 then has_more = 1 end
 
 -- Moves held jobs from a list to their queues. Earlier versions stored held jobs in a list, the next one at the right
 -- end; the next claim enters the jobs in the sorted set. Returns whether jobs are left in the list. A list with other
 -- entries belongs to another client and is not changed.
-local list_left = max
-local function release_held_list(held)
-  local job = redis.call('LINDEX', held, -1)
+local list_budget = max
+local function release_held_list(held_key)
+  local job = redis.call('LINDEX', held_key, -1)
   while job and is_job_key(job) do
-    if list_left == 0 then
-      more = 1
+    if list_budget == 0 then
+      has_more = 1
       return true
     end
-    list_left = list_left - 1
+    list_budget = list_budget - 1
     local claim = find_claim(job)
     if claim and claim.state == 'held' then
       claim.held = nil  -- the job is in no sorted set
-      enqueue(job, claim, 'held', false)
+      enqueue_job(job, claim, 'held', false)
     end
-    redis.call('RPOP', held)
-    job = redis.call('LINDEX', held, -1)
+    redis.call('RPOP', held_key)
+    job = redis.call('LINDEX', held_key, -1)
   end
 end
 
--- Queues the next held job of a concurrency key if the key has a free slot. Usually release_slot() does this, but the job
--- that it has queued may be in a queue without agents.
-local function let_go(key)
-  local held = 'mj:held:' .. key
-  if type_of(held) == 'list' and release_held_list(held) then return end
-  local job = not reports_wrong_type(held, 'zset') and redis.call('ZRANGE', held, 0, 0)[1]
+-- Queues the next held job of a concurrency key if the key has a free slot. Usually release_slot() does this, but the
+-- job that it has queued may be in a queue without agents.
+local function queue_held_job(key)
+  local held_key = 'mj:held:' .. key
+  if key_type(held_key) == 'list' and release_held_list(held_key) then return end
+  local job = not reports_wrong_type(held_key, 'zset') and redis.call('ZRANGE', held_key, 0, 0)[1]
   local claim = job and find_claim(job)
   if not job then
     redis.call('SREM', 'mj:holding', key)
   elseif not claim or claim.state ~= 'held' then
-    redis.call('ZREM', held, job)
+    redis.call('ZREM', held_key, job)
   else
     -- If the record is not a hash, the limit is 1.
     local limit = has_type(job, 'hash') and to_number(redis.call('HGET', job, 'concurrency_limit')) or 0
     local running = call_index('SCARD', 'mj:running:' .. key)
-    if running and running < math.max(1, limit) then enqueue(job, claim, 'held', true) end
+    if running and running < math.max(1, limit) then enqueue_job(job, claim, 'held', true) end
   end
 end
-if type_of('mj:holding') == 'set' then
-  for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do let_go(key) end
+if key_type('mj:holding') == 'set' then
+  for _, key in ipairs(redis.call('SRANDMEMBER', 'mj:holding', max)) do queue_held_job(key) end
 end
 
 -- Return entries to their queues if the missing record exists now, and drop entries after missing_wait ms.
 local missing = 0
-local waiting = bounded(redis.call('ZRANGE', 'mj:missing', 0, max - 1, 'WITHSCORES'), 2)
+local waiting = note_full_page(redis.call('ZRANGE', 'mj:missing', 0, max - 1, 'WITHSCORES'), 2)
 for i = 1, #waiting, 2 do
   local member = waiting[i]
   local job, queue = string.match(member, '^(%S+) (.*)$')
-  local is = job and type_of(job)
-  local over = true
-  if is == 'hash' and reports_wrong_type(queue, 'list') then
-    over = false
-  elseif is == 'hash' then
+  local record_type = job and key_type(job)
+  local is_resolved = true
+  if record_type == 'hash' and reports_wrong_type(queue, 'list') then
+    is_resolved = false
+  elseif record_type == 'hash' then
     redis.call('RPUSH', queue, job)
-  elseif is == 'none' and now_ms <= to_number(waiting[i + 1]) + missing_wait then
-    over = false
+  elseif record_type == 'none' and now_ms <= to_number(waiting[i + 1]) + missing_wait then
+    is_resolved = false
   else
-    local id = add_dead_letter_entry(job or member, queue or '', is == 'none' and 'no_record' or 'wrong_type')
+    local id = add_dead_letter_entry(job or member, queue or '', record_type == 'none' and 'no_record' or 'wrong_type')
     local claim = job and find_claim(job)
     if claim and claim.state == 'queued' then
-      finish(job, claim, failure_fields('dead_letter', 'another client deleted its record'), false)
+      end_job(job, claim, failure_fields('dead_letter', 'another client deleted its record'), false)
       redis.call('HSET', 'mj:claim:' .. job, 'dead', id)
     end
   end
-  if over then
+  if is_resolved then
     redis.call('ZREM', 'mj:missing', member)
     missing = missing + 1
   end
@@ -131,25 +131,25 @@ end
 
 -- Jobs that plain clients have pushed are in no index. At most twice a second, a part of some lists is searched for
 -- jobs with a queue_timeout_ms: lists of queues with a journal, and lists found by one step of SCAN.
-local kSearched = 50  -- number of entries of a list in one search
+local kMaxSearchedEntries = 50  -- number of entries of a list in one search
 local function find_pushed_timeouts(queue)
-  if type_of(queue) ~= 'list' then return end
+  if key_type(queue) ~= 'list' then return end
   local length = redis.call('LLEN', queue)
-  local from = length > kSearched and now_us % length or 0  -- another part in each search
-  for _, job in ipairs(redis.call('LRANGE', queue, from, from + kSearched - 1)) do
+  local first = length > kMaxSearchedEntries and now_us % length or 0  -- another part in each search
+  for _, job in ipairs(redis.call('LRANGE', queue, first, first + kMaxSearchedEntries - 1)) do
     if is_job_key(job) and redis.call('EXISTS', 'mj:claim:' .. job) == 0 then
-      local asked = redis.pcall('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms', 'detail')
-      if asked.err then reports_wrong_type(job, 'hash') end
-      local until_ms = not asked.err and not is_only_created(job, {}, asked[4]) and queue_deadline(to_number(asked[1] or nil), to_number(asked[2] or nil), to_number(asked[3] or nil))
+      local record = redis.pcall('HMGET', job, 'queue_timeout_ms', 'queued_ms', 'run_at_ms', 'detail')
+      if record.err then reports_wrong_type(job, 'hash') end
+      local until_ms = not record.err and not is_only_created(job, {}, record[4]) and compute_queue_deadline(to_number(record[1] or nil), to_number(record[2] or nil), to_number(record[3] or nil))
       if until_ms then redis.call('ZADD', 'mj:overdue', 'NX', to_integer_text(until_ms), job) end
     end
   end
 end
-local search = call_index('HMGET', 'mj:pushed', 'at', 'cursor')
-if search and math.abs(now_ms - to_number(search[1] or nil)) >= 500 then
+local pushed_search = call_index('HMGET', 'mj:pushed', 'at', 'cursor')
+if pushed_search and math.abs(now_ms - to_number(pushed_search[1] or nil)) >= 500 then
   local known = redis.call('SRANDMEMBER', 'mj:queues', 20)
   for _, queue in ipairs(known) do find_pushed_timeouts(queue) end
-  local page = redis.call('SCAN', to_integer_text(to_number(search[2] or nil)), 'MATCH', 'queue:*', 'COUNT', 100)
+  local page = redis.call('SCAN', to_integer_text(to_number(pushed_search[2] or nil)), 'MATCH', 'queue:*', 'COUNT', 100)
   for _, queue in ipairs(page[2]) do find_pushed_timeouts(queue) end
   -- Nothing is written to a context without queues, which may have been deleted.
   if #known + #page[2] > 0 or page[1] ~= '0' then redis.call('HSET', 'mj:pushed', 'at', to_integer_text(now_ms), 'cursor', page[1]) end
@@ -164,19 +164,19 @@ end
 
 -- End jobs that have waited longer than their queue_timeout_ms allows.
 local overdue = 0
-for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
+for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', 'mj:overdue', '-inf', to_integer_text(now_ms), 'LIMIT', 0, max), 1)) do
   local claim = find_claim(job)
   if claim and is_waiting(job, claim) then
     local listed = not claim.state or claim.state == 'queued' and not has_priority(claim)
-    finish(job, claim, failure_fields('timeout', 'it waited longer than its queue_timeout_ms allows'), false)
+    end_job(job, claim, failure_fields('timeout', 'it waited longer than its queue_timeout_ms allows'), false)
     if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
     overdue = overdue + 1
   end
   redis.call('ZREM', 'mj:overdue', job)
 end
 
--- Retention: deletes ended jobs with their record, log and facts. A job that must be kept (retention_obstacle) gets the negated
--- time of the next check as its score in mj:ended. A positive later time would count as an end at that time.
+-- Retention: deletes ended jobs with their record, log and facts. A job that must be kept (retention_obstacle) gets the
+-- negated time of the next check as its score in mj:ended. A positive later time would count as an end at that time.
 local retired = 0
 local kept_until = to_integer_text(-(now_ms + math.min(keep_ms > 0 and keep_ms or 1000, 600000)))
 local function delete_if_expired(job)
@@ -192,7 +192,7 @@ for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:ended', to_integer_text(-no
   redis.call('ZADD', 'mj:ended', is_still_kept and kept_until or to_integer_text(to_number(claim and claim.ended_ms)), job)
 end
 if keep_ms > 0 then
-  for _, job in ipairs(bounded(redis.call('ZRANGEBYSCORE', 'mj:ended', '0', to_integer_text(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max), 1)) do
+  for _, job in ipairs(note_full_page(redis.call('ZRANGEBYSCORE', 'mj:ended', '0', to_integer_text(math.max(0, now_ms - keep_ms)), 'LIMIT', 0, max), 1)) do
     delete_if_expired(job)
   end
 end
@@ -202,7 +202,7 @@ if excess > 0 then
   for _, job in ipairs(redis.call('ZRANGEBYSCORE', 'mj:ended', '0', '+inf', 'LIMIT', 0, math.min(excess, max))) do
     delete_if_expired(job)
   end
-  if excess >= max and retired > before then more = 1 end
+  if excess >= max and retired > before then has_more = 1 end
 end
 
 -- A caller that stores almost as much as its quota (field `over` of mj:kept) loses its oldest ended jobs until it
@@ -211,7 +211,7 @@ end
 -- search of mj:ended takes several ticks: `at` is the end time that the search has reached, `began` is the time of its
 -- begin. A search that has retired too few jobs is noted in mj:kept-searched: for kSearchPauseMs the next searches for
 -- that caller examine only jobs that have ended since.
-local kSearched, kSearchPauseMs, kNewEndsPauseMs, kMaxKeepers = 'mj:kept-searched', 60000, 5000, 2000
+local kSearchesKey, kSearchPauseMs, kNewEndsPauseMs, kMaxKeepers = 'mj:kept-searched', 60000, 5000, 2000
 -- Returns the begin of a noted search and the end time up to which it has examined jobs. Returns now and 0 if there is
 -- none, or if it is older than kSearchPauseMs.
 local function parse_search(text)
@@ -220,93 +220,94 @@ local function parse_search(text)
   return to_number(began), to_number(to)
 end
 -- Returns the caller that stores most, among those above the share that is always allowed. Callers without a recent
--- search come first; after them the caller with the oldest search. With too many callers to compare, returns `asking`.
-local function largest_keeper(asking)
-  if redis.call('HLEN', kKept) > kMaxKeepers then return asking end
-  local searches, most, caller, waits = to_table(call_index('HGETALL', kSearched) or {}), small_share(), nil, nil
-  local all, oldest = redis.call('HGETALL', kKept), now_ms - kNewEndsPauseMs
-  for i = 1, #all, 2 do
-    local bytes = string.find(all[i], '^%d+$') and to_number(all[i + 1]) or 0
-    if bytes > small_share() then
-      local _, to = parse_search(searches[all[i]])
-      if to == 0 and bytes > most then most, caller = bytes, all[i] end
-      if to > 0 and to <= oldest then oldest, waits = to, all[i] end
+-- search come first; after them the caller with the oldest search. With too many callers to compare, returns
+-- `requested`.
+local function find_largest_caller(requested)
+  if redis.call('HLEN', kUsageKey) > kMaxKeepers then return requested end
+  local searches, max_bytes, caller, oldest_caller = to_table(call_index('HGETALL', kSearchesKey) or {}), always_allowed_bytes(), nil, nil
+  local usage, oldest = redis.call('HGETALL', kUsageKey), now_ms - kNewEndsPauseMs
+  for i = 1, #usage, 2 do
+    local bytes = string.find(usage[i], '^%d+$') and to_number(usage[i + 1]) or 0
+    if bytes > always_allowed_bytes() then
+      local _, to = parse_search(searches[usage[i]])
+      if to == 0 and bytes > max_bytes then max_bytes, caller = bytes, usage[i] end
+      if to > 0 and to <= oldest then oldest, oldest_caller = to, usage[i] end
     end
   end
-  return caller or waits
+  return caller or oldest_caller
 end
 
-local relief = {}
+local search = {}
 -- Returns whether enough jobs were retired.
-local function is_below_quota(own, all)
-  if relief.full then return all <= quota.context * 3 / 4 or own <= small_share() end
-  return quota.caller == 0 or own <= quota.caller * 3 / 4
+local function is_below_quota(caller_bytes, total_bytes)
+  if search.full then return total_bytes <= quota.context * 3 / 4 or caller_bytes <= always_allowed_bytes() end
+  return quota.caller == 0 or caller_bytes <= quota.caller * 3 / 4
 end
-local function end_search() redis.call('HDEL', kKept, 'over', 'at', 'began', 'full') end
--- Reads the state of the search into `relief`: {caller, at, began, full}; empty if no job has to be retired.
-local function read_relief()
-  local now = call_index('HMGET', kKept, 'over', 'all', 'caller_max', 'context_max', 'at', 'began', 'full')
-  if now and now[2] and (to_number(now[3] or nil) ~= quota.caller or to_number(now[4] or nil) ~= quota.context) then
-    redis.call('HSET', kKept, 'caller_max', to_integer_text(quota.caller), 'context_max', to_integer_text(quota.context))
+local function end_search() redis.call('HDEL', kUsageKey, 'over', 'at', 'began', 'full') end
+-- Reads the state of the search into `search`: {caller, at, began, full}; empty if no job has to be retired.
+local function read_search()
+  local usage = call_index('HMGET', kUsageKey, 'over', 'all', 'caller_max', 'context_max', 'at', 'began', 'full')
+  if usage and usage[2] and (to_number(usage[3] or nil) ~= quota.caller or to_number(usage[4] or nil) ~= quota.context) then
+    redis.call('HSET', kUsageKey, 'caller_max', to_integer_text(quota.caller), 'context_max', to_integer_text(quota.context))
   end
-  if not now or not now[1] then return end
-  if now[5] and now[6] then
-    relief = {caller = now[1], at = to_number(now[5]), began = to_number(now[6]), full = now[7] and quota.context > 0}
+  if not usage or not usage[1] then return end
+  if usage[5] and usage[6] then
+    search = {caller = usage[1], at = to_number(usage[5]), began = to_number(usage[6]), full = usage[7] and quota.context > 0}
     return
   end
-  local full = is_nearly_full(to_number(now[2] or nil), quota.context) or now[7] and quota.context > 0
-  local caller = now[1]
-  if full then caller = largest_keeper(caller) end
+  local is_context_full = is_nearly_full(to_number(usage[2] or nil), quota.context) or usage[7] and quota.context > 0
+  local caller = usage[1]
+  if is_context_full then caller = find_largest_caller(caller) end
   if not caller then return end_search() end
-  relief = {caller = caller, full = full}
-  relief.began, relief.at = parse_search(call_index('HGET', kSearched, caller))
+  search = {caller = caller, full = is_context_full}
+  search.began, search.at = parse_search(call_index('HGET', kSearchesKey, caller))
 end
 
 -- Examines one page of mj:ended. Returns true at the end of the index.
 local function delete_until_below_quota()
-  local now = redis.call('HMGET', kKept, relief.caller, 'all')
-  local page = redis.call('ZRANGEBYSCORE', 'mj:ended', to_integer_text(relief.at), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
-  local first, left = page[2], max
+  local usage = redis.call('HMGET', kUsageKey, search.caller, 'all')
+  local page = redis.call('ZRANGEBYSCORE', 'mj:ended', to_integer_text(search.at), '+inf', 'WITHSCORES', 'LIMIT', 0, 4 * max)
+  local first_score, budget = page[2], max
   for i = 1, #page, 2 do
-    if left == 0 or is_below_quota(to_number(now[1] or nil), to_number(now[2] or nil)) then return false end
-    if caller_of(page[i]) == relief.caller then
-      local before = retired
+    if budget == 0 or is_below_quota(to_number(usage[1] or nil), to_number(usage[2] or nil)) then return false end
+    if parse_caller(page[i]) == search.caller then
+      local retired_before = retired
       delete_if_expired(page[i])
-      left = left - (retired - before)
-      now = redis.call('HMGET', kKept, relief.caller, 'all')
+      budget = budget - (retired - retired_before)
+      usage = redis.call('HMGET', kUsageKey, search.caller, 'all')
     end
-    relief.at = to_number(page[i + 1])
+    search.at = to_number(page[i + 1])
   end
   if #page < 8 * max then return true end
   -- All jobs of the page ended in the same millisecond, so the next page begins after that millisecond.
-  if page[#page] == first then relief.at = to_number(first) + 1 end
+  if page[#page] == first_score then search.at = to_number(first_score) + 1 end
   return false
 end
 
-read_relief()
-if relief.caller then
+read_search()
+if search.caller then
   local before = retired
-  local is_vain = delete_until_below_quota()
-  local now = redis.call('HMGET', kKept, relief.caller, 'all')
+  local was_useless = delete_until_below_quota()
+  local now = redis.call('HMGET', kUsageKey, search.caller, 'all')
   local own, all = to_number(now[1] or nil), to_number(now[2] or nil)
-  if is_below_quota(own, all) then is_vain = false end
-  if is_vain then
-    if (call_index('HLEN', kSearched) or 0) > kMaxKeepers then redis.call('DEL', kSearched) end
-    call_index('HSET', kSearched, relief.caller, to_integer_text(relief.began) .. ' ' .. to_integer_text(now_ms))
+  if is_below_quota(own, all) then was_useless = false end
+  if was_useless then
+    if (call_index('HLEN', kSearchesKey) or 0) > kMaxKeepers then redis.call('DEL', kSearchesKey) end
+    call_index('HSET', kSearchesKey, search.caller, to_integer_text(search.began) .. ' ' .. to_integer_text(now_ms))
   end
-  if not is_vain and not is_below_quota(own, all) then
-    redis.call('HSET', kKept, 'over', relief.caller, 'at', to_integer_text(relief.at), 'began', to_integer_text(relief.began))
-    if relief.full then redis.call('HSET', kKept, 'full', 1) end
-  elseif relief.full and all > quota.context * 3 / 4 and redis.call('HLEN', kKept) <= kMaxKeepers then
+  if not was_useless and not is_below_quota(own, all) then
+    redis.call('HSET', kUsageKey, 'over', search.caller, 'at', to_integer_text(search.at), 'began', to_integer_text(search.began))
+    if search.full then redis.call('HSET', kUsageKey, 'full', 1) end
+  elseif search.full and all > quota.context * 3 / 4 and redis.call('HLEN', kUsageKey) <= kMaxKeepers then
     -- Continue with the caller that stores most after this one.
-    redis.call('HSET', kKept, 'over', relief.caller, 'full', 1)
-    redis.call('HDEL', kKept, 'at', 'began')
+    redis.call('HSET', kUsageKey, 'over', search.caller, 'full', 1)
+    redis.call('HDEL', kUsageKey, 'at', 'began')
   else
     end_search()
   end
-  -- `more` is set only if jobs were retired. A search without results continues at the next regular tick, so that it
+  -- has_more is set only if jobs were retired. A search without results continues at the next regular tick, so that it
   -- does not keep Redis busy.
-  if retired > before and redis.call('HEXISTS', kKept, 'over') == 1 then more = 1 end
+  if retired > before and redis.call('HEXISTS', kUsageKey, 'over') == 1 then has_more = 1 end
 end
 
 -- Remove jobs from mj:jobs if another client has deleted the record before the first claim. Such entries become the
@@ -318,4 +319,4 @@ if has_type('mj:jobs', 'zset') then
 end
 
 local next_due = redis.call('ZRANGE', 'mj:delayed', 0, 0, 'WITHSCORES')[2]
-return {due, settled, missing, overdue, retired, more, next_due and math.max(1, to_number(next_due) - now_ms) or 0}
+return {queued, processed_dependents, missing, overdue, retired, has_more, next_due and math.max(1, to_number(next_due) - now_ms) or 0}

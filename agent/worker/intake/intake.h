@@ -27,7 +27,8 @@ namespace mycojobs {
 
 // Returns the queues of a runner: its own, and the queues of the script types of its executors if it serves shared
 // queues.
-std::vector<std::string> queues_of(const WorkerSettings&, const std::vector<const Executor*>&, bool takes_queues);
+std::vector<std::string> list_runner_queues(const WorkerSettings&, const std::vector<const Executor*>&,
+                                            bool serves_queues);
 
 class Intake {
  public:
@@ -35,30 +36,31 @@ class Intake {
     StoreRoles<ClaimStore, RecordStore, MessageStore> store;
     std::unique_ptr<Waiter> waiter;
     std::vector<const Executor*> executors;
-    const SecretsWatch& secrets;
+    const SecretWatcher& secrets;
     std::uint64_t seed = std::random_device{}();  // randomizes the pauses before retries
     RunNumber first_run = 1, run_step = 1;        // each intake of an agent uses run numbers of its own
-    Id server_of = 0;                             // the only context of the server; 0 for the shared server
+    Id server_context = 0;                        // the only context of the server; 0 for the shared server
     // Values from the runner records. The settings apply if it is null or has no entry for a context.
-    const std::map<Id, RegisteredRunner>* registered = nullptr;
+    const std::map<Id, RegisteredRunner>* registered_runners = nullptr;
   };
   struct Callbacks {
-    std::function<bool()> may_start;  // Returns false while there is no launcher.
-    std::function<void(JobStart)> start;
-    std::function<void(RunReport)> report;  // Reports a job that can never run.
-    std::function<void(RunNumber, const ClaimRef&)> claimed;
-    std::function<void()> heartbeat;  // Requests an early heartbeat; its answer names cancelled jobs.
-    std::function<void()> no_work;  // Called when a wake-up had another cause than a queue: timers may be due earlier.
-    std::function<std::uint32_t()> ahead = [] {
-      return 0U;
-    };  // Number of jobs that may be claimed without a free slot.
-    std::function<std::uint32_t()> others = [] { return 0U; };  // Returns jobs() of the other intakes.
+    std::function<bool()> can_start_runs;  // whether the launcher is ready
+    std::function<void(JobStart)> start_job;
+    std::function<void(RunReport)> report;  // receives the end or the release of a job that cannot be started
+    std::function<void(RunNumber, const ClaimRef&)> on_claimed;
+    std::function<void()> request_heartbeat;  // the answer of the heartbeat names cancelled jobs
+    // Called when the waiter reported work but no job was claimed: timers may be due earlier.
+    std::function<void()> on_wakeup_without_jobs;
+    // Returns the number of jobs that may be claimed without a free slot.
+    std::function<std::uint32_t()> claim_ahead_count = [] { return 0U; };
+    // Returns the sum of held_jobs() of the other intakes.
+    std::function<std::uint32_t()> count_other_jobs = [] { return 0U; };
   };
   // instance: instance name with which the runner is registered.
   Intake(Dependencies, const Clock&, StoreHealth&, const WorkerSettings&, const std::string& instance, Callbacks);
   struct WaitRequest {
     std::uint64_t ms = 0;
-    bool for_work = false;  // a new entry of a queue ends the wait
+    bool wakes_on_work = false;  // whether a new entry of a queue ends the wait
   };
   // Claims jobs and passes them to the callbacks. The owner reports completed jobs to on_jobs_settled(). Returns the
   // wait until the next call.
@@ -69,7 +71,7 @@ class Intake {
   bool stopped() const { return stop_; }
 
   // The following functions are thread-safe.
-  void cannot_begin(StartRejected);          // Reports a job that the run loop could not start.
+  void on_start_rejected(StartRejected);     // Reports a job that the run loop could not start.
   void on_jobs_settled(std::uint32_t jobs);  // Reports the number of jobs that ended.
   void on_slot_free();                       // Reports that a slot may be free.
   bool draining() const { return draining_; }
@@ -78,14 +80,14 @@ class Intake {
   void replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {
     preparation_.replace_ceilings(std::move(ceilings));
   }
-  const LivenessCounter& pulse() const { return liveness_; }
-  std::uint32_t busy() const { return taken_; }  // jobs that did not end, and jobs that are being claimed
-  std::uint32_t jobs() const { return jobs_; }   // jobs that did not end
+  const LivenessCounter& liveness() const { return liveness_; }
+  std::uint32_t occupied_slots() const { return occupied_slots_; }  // held jobs, and jobs that are being claimed
+  std::uint32_t held_jobs() const { return held_jobs_; }            // claimed jobs that have not ended
 
  private:
   struct ClaimResult {
-    bool more = false;      // the queues may have more jobs
-    std::size_t taken = 0;  // claimed jobs
+    bool has_more = false;  // the queues may have more jobs
+    std::size_t claimed_jobs = 0;
   };
   WaitRequest poll_once();
   std::uint32_t jobs_to_claim() const;  // Returns the number of jobs to claim now.
@@ -95,11 +97,11 @@ class Intake {
   void pause(Id context);
   void pause_queue_claims(Id context, const std::string& queue);
   std::vector<std::string> paused_queues(Id context) const;
-  RegisteredRunner registered(Id context) const;
-  void accept(ClaimedJob&, std::uint64_t fence_boot_ms);
+  RegisteredRunner get_registered_runner(Id context) const;
+  void start_claimed_job(ClaimedJob&, std::uint64_t fence_boot_ms);
   void reject_start(const StartRejected&);
 
-  Dependencies parts_;
+  Dependencies dependencies_;
   const Clock& clock_;
   StoreHealth& health_;
   WorkerSettings settings_;
@@ -108,22 +110,23 @@ class Intake {
   std::vector<std::string> queues_;  // queues of a context in which the runner serves shared queues
   JobPreparation preparation_;
   TopicIntake topic_;
-  Mailbox<StartRejected> refused_;
+  Mailbox<StartRejected> rejected_starts_;
   std::vector<std::string> hints_;           // hints that were not processed yet
-  std::uint64_t topic_checked_boot_ms_ = 0;  // time of the last check of the topic; 0: check now
+  std::uint64_t topic_checked_boot_ms_ = 0;  // time of the last check of the topic; 0 requests a check
   ContextPauses pauses_;
   struct QueueBackoff {
     unsigned failures = 0;
     std::uint64_t until_boot_ms = 0;
   };
-  std::map<std::pair<Id, std::string>, QueueBackoff> breaks_;  // queues with jobs that cannot be started now
-  std::size_t turn_ = 0;  // rotates the first context and queue, so that none starves
+  // By context and queue: queues with jobs that could not be started.
+  std::map<std::pair<Id, std::string>, QueueBackoff> queue_backoffs_;
+  std::size_t rotation_ = 0;  // rotates the first context and the first queue, so that no queue starves
   RunNumber next_run_;
-  std::mt19937_64 chance_;
-  unsigned failures_ = 0;  // consecutive failures of the waiter
-  bool work_ = false;      // whether the last wait ended with new work
+  std::mt19937_64 random_;
+  unsigned failures_ = 0;       // consecutive failures of the waiter
+  bool woken_by_work_ = false;  // whether the last wait ended with an entry of a queue
   LivenessCounter liveness_;
-  std::atomic<std::uint32_t> taken_{0}, jobs_{0};
+  std::atomic<std::uint32_t> occupied_slots_{0}, held_jobs_{0};
   std::atomic<bool> draining_{false}, stop_{false}, waits_for_work_{false};
 };
 

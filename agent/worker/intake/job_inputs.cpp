@@ -23,12 +23,13 @@ constexpr std::uint64_t kMaxFileBytes = 256ULL << 20;
 constexpr std::size_t kMaxFiles = 10000;
 
 Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, std::size_t& record_bytes) {
-  static constexpr std::array<std::string_view, 4> kWanted = {"name", "result", "result_json", "artifacts"};
-  Dependency out;
-  out.id = id;
+  static constexpr std::array<std::string_view, 4> kFieldNames = {"name", "result", "result_json", "artifacts"};
+  Dependency dependency;
+  dependency.id = id;
   auto fields = store.load_fields(job.context_id, job_key(job.caller_id, id),
-                                  std::span(kWanted).first(job.inputs.empty() ? 3 : 4));
-  if (!fields && fields.error().code == Code::not_found) return out;  // deleted after its retention
+                                  std::span(kFieldNames).first(job.inputs.empty() ? 3 : 4));
+  if (!fields && fields.error().code == Code::not_found)
+    return dependency;  // the record was deleted after its retention
   if (!fields) return fail(std::move(fields).error(), "inputs");
   for (const auto& [name, value] : *fields) record_bytes += value.size();
   if (record_bytes > kMaxRecordBytes) {
@@ -36,90 +37,90 @@ Result<Dependency> read_dependency(RecordStore& store, const Job& job, Id id, st
                                    std::to_string(kMaxRecordBytes) + " bytes: add jobs in between that join them");
   }
   Job record = decode<Job>(*fields).record;  // unreadable fields are ignored, since they are not a fault of this job
-  out.name = std::move(record.name);
-  out.result = std::move(record.result);
-  out.result_json = std::move(record.result_json);
-  out.artifacts_json = std::move(record.artifacts);
-  return out;
+  dependency.name = std::move(record.name);
+  dependency.result = std::move(record.result);
+  dependency.result_json = std::move(record.result_json);
+  dependency.artifacts_json = std::move(record.artifacts);
+  return dependency;
 }
 
 using InputsByName = std::map<std::string, Dependency*, std::less<>>;
 
 // Returns each dependency once: by its name, if no other dependency has this name or id, and otherwise by its id.
-InputsByName names_of(std::vector<Dependency>& all) {
-  std::map<std::string, std::size_t> times;
-  for (const Dependency& each : all) {
-    ++times[std::to_string(each.id)];
-    ++times[each.name];
+InputsByName index_by_name(std::vector<Dependency>& dependencies) {
+  std::map<std::string, std::size_t> counts;
+  for (const Dependency& each : dependencies) {
+    ++counts[std::to_string(each.id)];
+    ++counts[each.name];
   }
-  InputsByName called;
-  for (Dependency& each : all) {
-    const bool by_name = !each.name.empty() && times[each.name] == 1;
-    called[by_name ? each.name : std::to_string(each.id)] = &each;
+  InputsByName inputs;
+  for (Dependency& each : dependencies) {
+    const bool is_unique = !each.name.empty() && counts[each.name] == 1;
+    inputs[is_unique ? each.name : std::to_string(each.id)] = &each;
   }
-  return called;
+  return inputs;
 }
 
 // The size in the record is not trusted, since the whole file will be read.
 Result<void> check_file(const StoredArtifact& artifact, const std::string& job) {
-  const std::string which = "inputs: the artifact " + excerpt(artifact.name) + " of job " + excerpt(job);
-  std::error_code unknown;
-  if (!std::filesystem::is_regular_file(artifact.path, unknown)) {
-    return fail(Code::invalid, which +
+  const std::string artifact_text = "inputs: the artifact " + excerpt(artifact.name) + " of job " + excerpt(job);
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(artifact.path, error)) {
+    return fail(Code::invalid, artifact_text +
                                    " is not on this host: let the operator give all agents one state_dir for "
                                    "contexts/ (a shared file system), or run both jobs on one host");
   }
-  const std::uint64_t bytes = std::filesystem::file_size(artifact.path, unknown);
-  if (!unknown && bytes == artifact.bytes) return {};
-  return fail(Code::invalid, which + " is damaged on this host: " + artifact.path +
+  const std::uint64_t bytes = std::filesystem::file_size(artifact.path, error);
+  if (!error && bytes == artifact.bytes) return {};
+  return fail(Code::invalid, artifact_text + " is damaged on this host: " + artifact.path +
                                  " does not have the content of its record: run the job again");
 }
 
 // Returns the name of the dependency's folder in /job/inputs. The name of a job need not be a valid file name.
-std::string folder_of(const std::string& called, Id id) {
-  const bool plain = is_artifact_name(called) && called.find('/') == std::string::npos;
-  return plain ? called : std::to_string(id);
+std::string get_folder_name(const std::string& name, Id id) {
+  const bool is_plain = is_artifact_name(name) && name.find('/') == std::string::npos;
+  return is_plain ? name : std::to_string(id);
 }
 
-class Files {
+class FileSelector {
  public:
-  Files(const InputsByName& called, JobFacts& facts) : called_(called), facts_(facts) {}
+  FileSelector(const InputsByName& inputs, JobFacts& facts) : inputs_(inputs), facts_(facts) {}
 
   // Adds the files that an entry of `inputs` selects: "build" selects all files of the dependency with this name or id,
   // "build/dist/app" selects one. A name of a dependency can contain slashes.
-  Result<void> add(const std::string& wanted) {
-    if (!asked_.insert(wanted).second) return {};
-    if (asked_.size() > kMaxFiles)
+  Result<void> add(const std::string& selector) {
+    if (!used_selectors_.insert(selector).second) return {};
+    if (used_selectors_.size() > kMaxFiles)
       return fail(Code::invalid, "inputs: has more than " + std::to_string(kMaxFiles) + " entries: name fewer");
-    if (const auto job = called_.find(wanted); job != called_.end()) return add_from(*job->second, wanted, "");
-    for (std::size_t slash = wanted.find('/'); slash != std::string::npos; slash = wanted.find('/', slash + 1)) {
-      const auto job = called_.find(std::string_view(wanted).substr(0, slash));
-      if (job != called_.end()) return add_from(*job->second, job->first, wanted.substr(slash + 1));
+    if (const auto job = inputs_.find(selector); job != inputs_.end()) return add_files(*job->second, selector, "");
+    for (std::size_t slash = selector.find('/'); slash != std::string::npos; slash = selector.find('/', slash + 1)) {
+      const auto job = inputs_.find(std::string_view(selector).substr(0, slash));
+      if (job != inputs_.end()) return add_files(*job->second, job->first, selector.substr(slash + 1));
     }
-    return fail(Code::invalid, "inputs: " + excerpt(wanted) + " names no job that this one depends on (dependends)");
+    return fail(Code::invalid, "inputs: " + excerpt(selector) + " names no job that this one depends on (dependends)");
   }
 
  private:
-  Result<void> add_from(Dependency& job, const std::string& called, const std::string& name) {
+  Result<void> add_files(Dependency& job, const std::string& job_name, const std::string& file_name) {
     if (!job.artifacts) {
       job.artifacts = read_artifacts(job.artifacts_json, job.folders);
     }
-    bool any = name.empty();
+    bool has_match = file_name.empty();
     for (const StoredArtifact& artifact : *job.artifacts) {
-      if (!name.empty() && artifact.name != name) continue;
-      any = true;
-      std::string folder = folder_of(called, job.id);
-      if (!there_.emplace(folder, artifact.name).second) continue;  // selected by another entry already
-      MJ_CHECK(check_file(artifact, called));
+      if (!file_name.empty() && artifact.name != file_name) continue;
+      has_match = true;
+      std::string folder = get_folder_name(job_name, job.id);
+      if (!selected_files_.emplace(folder, artifact.name).second) continue;  // selected by another entry already
+      MJ_CHECK(check_file(artifact, job_name));
       bytes_ += artifact.bytes;
       facts_.files.emplace_back(std::move(folder), artifact);
-      MJ_CHECK(check_sum());
+      MJ_CHECK(check_limits());
     }
-    if (any) return {};
-    return fail(Code::invalid, "inputs: job " + excerpt(called) + " stored no artifact " + excerpt(name));
+    if (has_match) return {};
+    return fail(Code::invalid, "inputs: job " + excerpt(job_name) + " stored no artifact " + excerpt(file_name));
   }
-  Result<void> check_sum() const {
-    if (there_.size() > kMaxFiles) {
+  Result<void> check_limits() const {
+    if (selected_files_.size() > kMaxFiles) {
       return fail(Code::invalid, "inputs: more than " + std::to_string(kMaxFiles) +
                                      " artifacts: pack them in the jobs that store them, or request fewer");
     }
@@ -127,26 +128,26 @@ class Files {
       return fail(Code::invalid, "inputs: artifacts of more than " + std::to_string(kMaxFileBytes) +
                                      " bytes together are handed to no job: name fewer");
     }
-    if (bytes_ <= facts_.granted.disk_bytes) return {};
+    if (bytes_ <= facts_.granted_policy.disk_bytes) return {};
     return fail(Code::invalid, "inputs: " + std::to_string(bytes_) +
                                    " bytes of artifacts are more than the job's disk of " +
-                                   std::to_string(facts_.granted.disk_bytes) + ": increase policy.disk");
+                                   std::to_string(facts_.granted_policy.disk_bytes) + ": increase policy.disk");
   }
 
-  const InputsByName& called_;
+  const InputsByName& inputs_;
   JobFacts& facts_;
-  std::set<std::string_view> asked_;
-  std::set<std::pair<std::string, std::string>> there_;
+  std::set<std::string_view> used_selectors_;
+  std::set<std::pair<std::string, std::string>> selected_files_;
   std::uint64_t bytes_ = 0;  // cannot overflow, since the files exist on this host
 };
 
-// Adds the results and files that arrived with the message of the job. The files belong to the job itself.
-Result<void> add_given(const Job& job, std::vector<Dependency>& all) {
+// Adds the results and files that were received with the message of the job. The files belong to the job itself.
+Result<void> add_remote_inputs(const Job& job, std::vector<Dependency>& dependencies) {
   if (job.given.empty()) return {};
-  MJ_TRY(given, parse_remote_inputs(job.given));
-  for (RemoteInput& each : given) {
-    all.push_back({each.id, std::move(each.name), std::move(each.result), std::move(each.result_json),
-                   std::move(each.artifacts)});
+  MJ_TRY(remote_inputs, parse_remote_inputs(job.given));
+  for (RemoteInput& each : remote_inputs) {
+    dependencies.push_back({each.id, std::move(each.name), std::move(each.result), std::move(each.result_json),
+                            std::move(each.artifacts)});
   }
   return {};
 }
@@ -154,30 +155,31 @@ Result<void> add_given(const Job& job, std::vector<Dependency>& all) {
 }  // namespace
 
 Result<JobInputs> JobInputs::read(RecordStore& store, const std::string& state_dir, const Job& job) {
-  std::vector<Dependency> all;
+  std::vector<Dependency> dependencies;
   std::size_t record_bytes = 0;
   for (const Id id : std::set<Id>(job.dependends.begin(), job.dependends.end())) {
     MJ_TRY(dependency, read_dependency(store, job, id, record_bytes));
-    all.push_back(std::move(dependency));
+    dependencies.push_back(std::move(dependency));
   }
-  const std::size_t dependends = all.size();
-  MJ_CHECK(add_given(job, all));
-  if (state_dir.empty() || job.inputs.empty()) return JobInputs(std::move(all));
+  const std::size_t stored_count = dependencies.size();
+  MJ_CHECK(add_remote_inputs(job, dependencies));
+  if (state_dir.empty() || job.inputs.empty()) return JobInputs(std::move(dependencies));
   MJ_TRY(store_names, artifact_store_names(store, job.context_id));
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const std::string key = i < dependends ? job_key(job.caller_id, all[i].id) : redis_key(job);
-    all[i].folders = artifact_folders(state_dir, job.context_id, key, store_names);
+  for (std::size_t i = 0; i < dependencies.size(); ++i) {
+    const std::string key = i < stored_count ? job_key(job.caller_id, dependencies[i].id) : redis_key(job);
+    dependencies[i].folders = artifact_folders(state_dir, job.context_id, key, store_names);
   }
-  return JobInputs(std::move(all));
+  return JobInputs(std::move(dependencies));
 }
 
-Result<void> JobInputs::find(JobFacts& facts) {
-  InputsByName called = names_of(all_);
-  for (const auto& [name, dependency] : called)
+Result<void> JobInputs::resolve(JobFacts& facts) {
+  InputsByName inputs = index_by_name(dependencies_);
+  for (const auto& [name, dependency] : inputs)
     facts.inputs[name] = {dependency->id, dependency->result, dependency->result_json};
-  for (Dependency& each : all_) called[std::to_string(each.id)] = &each;  // files can be selected by name or by id
-  Files files(called, facts);
-  for (const std::string& wanted : facts.job.inputs) MJ_CHECK(files.add(wanted));
+  for (Dependency& each : dependencies_)
+    inputs[std::to_string(each.id)] = &each;  // files can be selected by name or by id
+  FileSelector files(inputs, facts);
+  for (const std::string& selector : facts.job.inputs) MJ_CHECK(files.add(selector));
   return {};
 }
 

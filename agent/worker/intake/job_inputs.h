@@ -1,5 +1,5 @@
-// The inputs of a job from the jobs that it depends on. read() reads their records from the store. find() checks that
-// their files are on this host, which can block on a disk. Not thread-safe.
+// The inputs of a job: results and files of the jobs that it depends on. read() reads the records of these jobs from
+// the store. resolve() checks that the files are on this host, which can block on a disk. Not thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +32,12 @@ class JobInputs {
   // and otherwise its id. Reads from a disk only if facts.job.inputs is not empty. Error invalid: an entry of
   // facts.job.inputs does not exist or exceeds a limit. REQUIRES: called once, with the job that was passed to read();
   // any thread.
-  Result<void> find(JobFacts& facts);
+  Result<void> resolve(JobFacts& facts);
 
  private:
-  explicit JobInputs(std::vector<Dependency> all) : all_(std::move(all)) {}
+  explicit JobInputs(std::vector<Dependency> dependencies) : dependencies_(std::move(dependencies)) {}
 
-  std::vector<Dependency> all_;
+  std::vector<Dependency> dependencies_;
 };
 
 }  // namespace mycojobs

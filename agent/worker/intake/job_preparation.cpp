@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "executors/run_specs.h"
 #include "model/codec.h"
+#include "model/job_validation.h"
 #include "model/trace_context.h"
 #include "worker/intake/job_inputs.h"
 #include "worker/intake/warm_key.h"
@@ -17,12 +18,12 @@
 namespace mycojobs {
 namespace {
 
-// Maximum time limit of a run; no clock overflows.
-constexpr std::uint64_t kMaxDurationMs = 10ULL * 365 * 24 * 3600 * 1000;
+// Maximum time limit of a run, so that no time on a clock overflows.
+constexpr std::uint64_t kMaxTimeoutMs = 10ULL * 365 * 24 * 3600 * 1000;
 
-// Returns whether a run needs the field. Fields that no run needs may have any value: another client wrote them, and
-// the end of the job overwrites them. Fields that determine when a job may run are needed: without them it is unknown
-// whether the job may run now.
+// Returns whether a run needs the field. Fields that no run needs may have invalid values: another client has written
+// them, and the end of the job overwrites them. Fields that determine when a job may run are needed: without them it is
+// unknown whether the job may run now.
 bool is_needed(std::string_view field) {
   // clang-format off
   static constexpr std::string_view kNeeded[] = {
@@ -33,13 +34,14 @@ bool is_needed(std::string_view field) {
   return std::find(std::begin(kNeeded), std::end(kNeeded), name) != std::end(kNeeded);
 }
 
-bool is_of_policy(const FieldProblem& problem) {
+bool is_policy_problem(const FieldProblem& problem) {
   return problem.field == "policy" || problem.field.starts_with("policy.");
 }
 
-// The lane is named after executor and context, so that a context which blocks a plugin does not delay other contexts.
+// The strand is named after executor and context, so that a context which blocks a plugin does not delay other
+// contexts.
 void choose_strand(JobStart& start, const Executor& executor, const Job& job) {
-  start.finish_waits = executor.can_finish_block();
+  start.can_block_in_finish = executor.can_block_in_finish();
   if (executor.can_block()) {
     start.strand = std::string(executor.name()) + ' ' + std::to_string(job.context_id);
   } else if (!job.inputs.empty()) {
@@ -47,36 +49,38 @@ void choose_strand(JobStart& start, const Executor& executor, const Job& job) {
   }
 }
 
-using BeginFunction = Result<std::unique_ptr<Conversation>>;
+using ConversationResult = Result<std::unique_ptr<Conversation>>;
 
-BeginFunction begin_with(JobInputs& inputs, const Executor& executor, JobFacts& facts, ArtifactQueue* artifacts) {
-  MJ_CHECK(inputs.find(facts));
+ConversationResult create_conversation(JobInputs& inputs, const Executor& executor, JobFacts& facts,
+                                       ArtifactQueue* artifacts) {
+  MJ_CHECK(inputs.resolve(facts));
   return executor.begin(facts, artifacts);
 }
 
-// Creates the conversation now, or sets JobStart::begin to create it on the lane of the job.
-Result<void> give_beginning(JobStart& start, const Executor& executor, JobInputs inputs, JobFacts facts) {
+// Creates the conversation now, or sets JobStart::create_conversation to create it on the strand of the job.
+Result<void> set_conversation(JobStart& start, const Executor& executor, JobInputs inputs, JobFacts facts) {
   choose_strand(start, executor, facts.job);
   if (start.strand.empty()) {
-    MJ_TRY(conversation, begin_with(inputs, executor, facts, start.artifacts.get()));
+    MJ_TRY(conversation, create_conversation(inputs, executor, facts, start.artifacts.get()));
     start.conversation = std::move(conversation);
     return {};
   }
-  start.begin = [&executor, about = std::make_shared<JobFacts>(std::move(facts)),
-                 from = std::make_shared<JobInputs>(std::move(inputs)),
-                 sink = start.artifacts] { return begin_with(*from, executor, *about, sink.get()); };
+  start.create_conversation = [&executor, facts = std::make_shared<JobFacts>(std::move(facts)),
+                               inputs = std::make_shared<JobInputs>(std::move(inputs)), sink = start.artifacts] {
+    return create_conversation(*inputs, executor, *facts, sink.get());
+  };
   return {};
 }
 
 }  // namespace
 
-bool serves(const WorkerSettings& settings, const std::string& script_type) {
+bool serves_script_type(const WorkerSettings& settings, const std::string& script_type) {
   const auto& types = settings.script_types;
   return types.empty() || std::find(types.begin(), types.end(), script_type) != types.end();
 }
 
 JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector<const Executor*>& executors,
-                               const SecretsWatch& secrets, const Clock& clock)
+                               const SecretWatcher& secrets, const Clock& clock)
     : settings_(settings),
       ceilings_(std::make_shared<const Ceilings>(settings.ceilings)),
       clock_(clock),
@@ -84,23 +88,23 @@ JobPreparation::JobPreparation(const WorkerSettings& settings, const std::vector
       warm_secret_(random_bytes(32)) {
   for (const Executor* executor : executors) {
     for (const std::string& type : executor->script_types()) {
-      if (serves(settings, type)) by_type_.emplace(type, executor);
+      if (serves_script_type(settings, type)) executors_by_type_.emplace(type, executor);
     }
   }
 }
 
 // Returns null if there is no folder for artifacts; the job runs anyway. If the name of the store cannot be read, the
 // artifacts are dropped, which the end of the job reports.
-std::shared_ptr<ArtifactQueue> JobPreparation::artifacts_of(RecordStore& store, const ClaimRef& claim) {
+std::shared_ptr<ArtifactQueue> JobPreparation::create_artifact_queue(RecordStore& store, const ClaimRef& claim) {
   if (settings_.state_dir.empty()) return nullptr;
   std::string& store_name = store_names_[claim.context];
   if (store_name.empty()) {
-    auto found = artifact_store_name(store, claim.context);
-    if (!found) {
+    auto name = artifact_store_name(store, claim.context);
+    if (!name) {
       log(LogLevel::error, "worker", "{}: its artifacts will not be kept: {}",
-          in_trace(claim.job_key, claim.traceparent), found.error().message);
+          name_with_trace(claim.job_key, claim.traceparent), name.error().message);
     } else {
-      store_name = std::move(*found);
+      store_name = std::move(*name);
     }
   }
   return std::make_shared<ArtifactQueue>(
@@ -113,7 +117,7 @@ Result<Job> JobPreparation::read_job(const ClaimedJob& claimed) const {
   std::erase_if(problems, [](const FieldProblem& problem) { return !is_needed(problem.field); });
   for (FieldProblem& problem : validate(job)) problems.push_back(std::move(problem));
   if (!problems.empty()) {
-    const bool only_policy = std::all_of(problems.begin(), problems.end(), is_of_policy);
+    const bool only_policy = std::all_of(problems.begin(), problems.end(), is_policy_problem);
     return fail(only_policy ? Code::denied : Code::invalid, join(problems));
   }
   if (redis_key(job) != claimed.ref.job_key) {
@@ -126,49 +130,48 @@ Result<Job> JobPreparation::read_job(const ClaimedJob& claimed) const {
   return std::move(job);
 }
 
-Result<const Executor*> JobPreparation::executor_of(const Job& job, const ClaimedJob& claimed) const {
-  const auto executor = by_type_.find(job.script_type);
-  if (executor != by_type_.end()) return executor->second;
-  const bool served = serves(settings_, job.script_type);
-  const std::string reason = served ? "no executor of runner " : "the setting script_types of runner ";
-  const std::string verb = served ? " runs \"" : " does not name \"";
+Result<const Executor*> JobPreparation::find_executor(const Job& job, const ClaimedJob& claimed) const {
+  const auto executor = executors_by_type_.find(job.script_type);
+  if (executor != executors_by_type_.end()) return executor->second;
+  const bool is_served = serves_script_type(settings_, job.script_type);
+  const std::string reason = is_served ? "no executor of runner " : "the setting script_types of runner ";
+  const std::string verb = is_served ? " runs \"" : " does not name \"";
   return fail(Code::invalid, "script_type: " + reason + std::to_string(settings_.runner.id) + verb + job.script_type +
                                  "\" (entry of " + claimed.queue + ")");
 }
 
-std::shared_ptr<const std::string> JobPreparation::grant_of(const StagedRuns& staged) {
+std::shared_ptr<const std::string> JobPreparation::get_grant_json(const StagedRuns& staged) {
   constexpr std::size_t kMaxGrants = 8;
   for (const Grant& each : grants_) {
-    if (each.policy == staged.policy && each.lowered == staged.lowered) return each.text;
+    if (each.policy == staged.policy && each.lowered == staged.lowered) return each.json;
   }
   Grant grant{staged.policy, staged.lowered,
               std::make_shared<const std::string>(grant_members(staged.policy, staged.lowered))};
-  auto text = grant.text;
+  auto json = grant.json;
   if (grants_.size() < kMaxGrants) {
     grants_.push_back(std::move(grant));
   } else {
     grants_[oldest_grant_] = std::move(grant);
     oldest_grant_ = (oldest_grant_ + 1) % kMaxGrants;
   }
-  return text;
+  return json;
 }
 
 Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed, std::uint64_t fence_boot_ms,
                                          RunNumber run) {
   MJ_TRY(job, read_job(claimed));
-  MJ_TRY(executor, executor_of(job, claimed));
-  const Executor& runs_it = *executor;
-  const Ceiling ceiling = ceilings_.now()->of(claimed.ref.context);
+  MJ_TRY(executor, find_executor(job, claimed));
+  const Ceiling ceiling = ceilings_.now()->get(claimed.ref.context);
   const std::uint64_t seconds = job.timeout.value_or(static_cast<std::uint32_t>(settings_.default_timeout_s));
-  const std::uint64_t timeout_ms = std::min(seconds * 1000, kMaxDurationMs);
+  const std::uint64_t timeout_ms = std::min(seconds * 1000, kMaxTimeoutMs);
   MJ_TRY(staged,
-         stage_runs(runs_it, settings_.defaults, read_policy(job.policy, "policy").request, &ceiling, timeout_ms));
+         stage_runs(*executor, settings_.defaults, read_policy(job.policy, "policy").request, &ceiling, timeout_ms));
   JobStart start;
   start.run = run;
   start.context = job.context_id;
   start.caller = job.caller_id;
   start.executor = executor;
-  start.calls_objects = runs_it.calls_objects();
+  start.uses_object_store = executor->uses_object_store();
   start.specs = std::move(staged.specs);
   for (RunSpec& spec : start.specs) {
     spec.context = claimed.ref.context;
@@ -187,24 +190,25 @@ Result<JobStart> JobPreparation::prepare(RecordStore& store, ClaimedJob& claimed
   facts.job = std::move(job);
   // Spans of the script are children of the span of its run, if that is recorded.
   if (const auto context = parse_traceparent(facts.job.traceparent);
-      context && context->sampled && settings_.traces->wanted())
-    facts.job.traceparent = child_of(*context, claimed.ref.claim_id, "run");
+      context && context->sampled && settings_.traces->is_enabled())
+    facts.job.traceparent = make_child_traceparent(*context, claimed.ref.claim_id, "run");
   facts.deadline_unix_ms = clock_.unix_ms() + wall_ms;
   facts.max_result_bytes = settings_.max_result_bytes;
   facts.max_artifact_bytes = settings_.max_artifact_bytes;
-  facts.grant = grant_of(staged);
-  facts.granted = std::move(staged.policy);
-  const auto found = secrets_.of(start.context);  // read once, so that the redactor knows the values that the job gets
-  MJ_TRY(secrets, found->values(facts.granted.secrets));
-  start.redactor = found->redactor(secrets);
+  facts.grant_json = get_grant_json(staged);
+  facts.granted_policy = std::move(staged.policy);
+  const auto context_secrets =
+      secrets_.get(start.context);  // read once, so that the redactor knows the values that the job gets
+  MJ_TRY(secrets, context_secrets->values(facts.granted_policy.secrets));
+  start.redactor = context_secrets->redactor(secrets);
   facts.secrets = std::move(secrets);
   if (Warm& warm = start.specs.back().warm; warm.runs > 0) {
     assign_warm_key(warm, facts, warm_secret_);
     start.warm_secrets = facts.secrets;
   }
   MJ_TRY(inputs, JobInputs::read(store, settings_.state_dir, facts.job));
-  start.artifacts = artifacts_of(store, claimed.ref);
-  MJ_CHECK(give_beginning(start, runs_it, std::move(inputs), std::move(facts)));
+  start.artifacts = create_artifact_queue(store, claimed.ref);
+  MJ_CHECK(set_conversation(start, *executor, std::move(inputs), std::move(facts)));
   start.queue = claimed.queue;
   start.claim = std::move(claimed.ref);
   return start;

@@ -1,4 +1,4 @@
-// Converts a claimed record into a Start for the run loop: checks that the job can run here, determines the granted
+// Converts a claimed record into a JobStart for the run loop: checks that the job can run here, determines the granted
 // policy, and adds secrets and the results of the jobs that it depends on.
 #pragma once
 
@@ -19,43 +19,42 @@ namespace mycojobs {
 
 struct StagedRuns;
 
-// Returns whether the setting script_types lets this agent run jobs of the type, whichever queue they come from.
-bool serves(const WorkerSettings&, const std::string& script_type);
+// Returns whether the setting script_types lets this agent run jobs of the type, from any queue.
+bool serves_script_type(const WorkerSettings&, const std::string& script_type);
 
 // Not thread-safe. Reads from no disk except the disk of native programs (decision 0021). Settings, executors and
 // secrets must outlive the object.
 class JobPreparation {
  public:
-  JobPreparation(const WorkerSettings&, const std::vector<const Executor*>&, const SecretsWatch&, const Clock&);
+  JobPreparation(const WorkerSettings&, const std::vector<const Executor*>&, const SecretWatcher&, const Clock&);
   // Returns whether the secrets of the context are unknown. None of its jobs can be prepared then.
-  bool lacks_secrets(Id context) const { return secrets_.of(context) == nullptr; }
+  bool lacks_secrets(Id context) const { return secrets_.get(context) == nullptr; }
   // Prepares a job. Error unavailable: a dependency cannot be read now, which is not a fault of the job. Other errors
   // mean that the job cannot run: denied (by policy), unsupported (a helper does not work), invalid (names the field).
   // REQUIRES: !lacks_secrets() for the context.
   Result<JobStart> prepare(RecordStore&, ClaimedJob&, std::uint64_t fence_boot_ms, RunNumber);
-  void replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {
-    ceilings_.replace(std::move(ceilings));
-  }  // Thread-safe.
+  // Thread-safe.
+  void replace_ceilings(std::shared_ptr<const Ceilings> ceilings) { ceilings_.replace(std::move(ceilings)); }
 
  private:
   Result<Job> read_job(const ClaimedJob&) const;
-  std::shared_ptr<const std::string> grant_of(const StagedRuns&);
-  Result<const Executor*> executor_of(const Job&, const ClaimedJob&) const;
-  std::shared_ptr<ArtifactQueue> artifacts_of(RecordStore&, const ClaimRef&);
+  std::shared_ptr<const std::string> get_grant_json(const StagedRuns&);
+  Result<const Executor*> find_executor(const Job&, const ClaimedJob&) const;
+  std::shared_ptr<ArtifactQueue> create_artifact_queue(RecordStore&, const ClaimRef&);
 
   const WorkerSettings& settings_;
   LiveValue<Ceilings> ceilings_;
   const Clock& clock_;
-  std::map<std::string, const Executor*> by_type_;
-  const SecretsWatch& secrets_;
+  std::map<std::string, const Executor*> executors_by_type_;
+  const SecretWatcher& secrets_;
   const std::string warm_secret_;  // argument of assign_warm_key()
   struct Grant {
     Policy policy;
     std::vector<std::string> lowered;
-    std::shared_ptr<const std::string> text;
+    std::shared_ptr<const std::string> json;
   };
-  std::vector<Grant> grants_;  // the last grants; most jobs have one of a few
-  std::size_t oldest_grant_ = 0;
+  std::vector<Grant> grants_;              // cache of the latest grants, since most jobs have one of a few
+  std::size_t oldest_grant_ = 0;           // index in grants_
   std::map<Id, std::string> store_names_;  // artifact_store_name() by context
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "model/codec.h"
+#include "model/job_validation.h"
 #include "security/sender_check.h"
 #include "store/acl_context.h"
 #include "store/keys.h"
@@ -12,8 +13,9 @@ namespace mycojobs {
 namespace {
 
 // Returns the jobs of a message, ready to be stored. Error: the reason why the message cannot be used.
-Result<std::vector<Job>> jobs_of(RecordStore& store, const Fields& hash, Id context, const std::string& message_key) {
-  auto decoded = decode<Message>(hash);
+Result<std::vector<Job>> read_jobs(RecordStore& store, const Fields& fields, Id context,
+                                   const std::string& message_key) {
+  auto decoded = decode<Message>(fields);
   Message& message = decoded.record;
   if (!decoded.ok()) return fail(Code::invalid, join(decoded.problems));
   if (redis_key(message) != message_key) return fail(Code::invalid, "id: the record names " + redis_key(message));
@@ -24,8 +26,8 @@ Result<std::vector<Job>> jobs_of(RecordStore& store, const Fields& hash, Id cont
   if (message.job.empty()) return fail(Code::invalid, "job: the message carries no job");
   if (message.context_id == 0) message.context_id = context;
   MJ_CHECK(apply_sender(message, {message.caller_id, context}));
-  MJ_TRY(place, read_acl_context(store, context, EntryPoint::message));
-  MJ_CHECK(check_permission(message.caller_id, Action::create, place, {.name = "jobs"}));
+  MJ_TRY(acl, read_acl_context(store, context, EntryPoint::message));
+  MJ_CHECK(check_permission(message.caller_id, Action::create, acl, {.name = "jobs"}));
   for (Job& job : message.job) {
     job.status = JobStatus::dispatched;
     if (const auto problems = validate(job); !problems.empty()) return fail(Code::invalid, "job: " + join(problems));
@@ -35,60 +37,62 @@ Result<std::vector<Job>> jobs_of(RecordStore& store, const Fields& hash, Id cont
 
 }  // namespace
 
-bool TopicIntake::take(const TopicStore& store, const std::vector<Id>& contexts,
-                       const std::vector<std::string>& hints) {
-  bool ok = true;
-  bool found = false;
+bool TopicIntake::process(const TopicStore& store, const std::vector<Id>& contexts,
+                          const std::vector<std::string>& hints) {
+  bool is_complete = true;
+  bool is_found = false;
   for (const Id context : contexts) {
-    const auto waiting = store.as<MessageStore>().topic_pending(context, topic_(context));
-    if (!waiting) return false;
-    for (const std::string& key : *waiting) ok = take_one(store, context, key, found) && ok;
+    const auto pending = store.as<MessageStore>().topic_pending(context, find_topic_(context));
+    if (!pending) return false;
+    for (const std::string& key : *pending) is_complete = process_message(store, context, key, is_found) && is_complete;
   }
   for (const std::string& key : hints) {
-    found = false;
+    is_found = false;
     if (key.starts_with("message:")) {
-      for (Id context : contexts) ok = take_one(store, context, key, found) && ok;
+      for (Id context : contexts) is_complete = process_message(store, context, key, is_found) && is_complete;
     }
-    if (ok && !found)
+    if (is_complete && !is_found)
       log(LogLevel::warn, "worker", "topic of this runner: no context here has a record \"{}\"", key.substr(0, 80));
   }
-  return ok;
+  return is_complete;
 }
 
-bool TopicIntake::take_one(const TopicStore& store, Id context, const std::string& message_key, bool& found) {
-  auto hash = store.as<RecordStore>().load(context, message_key);
-  if (!hash) {
-    if (hash.error().code == Code::not_found) return true;
-    found = true;
-    if (hash.error().code == Code::unavailable) return false;
-    return refuse(store, context, message_key, hash.error().message);
+bool TopicIntake::process_message(const TopicStore& store, Id context, const std::string& message_key, bool& is_found) {
+  auto fields = store.as<RecordStore>().load(context, message_key);
+  if (!fields) {
+    if (fields.error().code == Code::not_found) return true;
+    is_found = true;
+    if (fields.error().code == Code::unavailable) return false;
+    return reject_message(store, context, message_key, fields.error().message);
   }
-  found = true;
-  if (field_of(*hash, "detail") == kCreatedDetail) {  // Publishing a key must not send a message that was only created.
+  is_found = true;
+  if (field_of(*fields, "detail") ==
+      kCreatedDetail) {  // Publishing a key must not send a message that was only created.
     log(LogLevel::warn, "worker", "{}: was created but not sent: the hint is skipped", message_key);
     return true;
   }
-  auto jobs = jobs_of(store, *hash, context, message_key);
+  auto jobs = read_jobs(store, *fields, context, message_key);
   if (!jobs && jobs.error().code == Code::unavailable) return false;
   if (!jobs) {
-    return refuse(store, context, message_key, jobs.error().message);
+    return reject_message(store, context, message_key, jobs.error().message);
   }
-  AcceptMessage wanted{topic_key(topic_(context)), message_key, {}};
-  for (Job& job : *jobs) wanted.jobs.push_back({std::move(job), queue_});
-  auto taken = store.as<MessageStore>().accept_message(context, wanted);
-  if (taken) {
-    if (!taken->repeated)
-      log(LogLevel::info, "worker", "{}: {} taken", message_key, count_with_noun(taken->job_keys.size(), "job"));
+  AcceptMessage request{topic_key(find_topic_(context)), message_key, {}};
+  for (Job& job : *jobs) request.jobs.push_back({std::move(job), queue_});
+  auto accepted = store.as<MessageStore>().accept_message(context, request);
+  if (accepted) {
+    if (!accepted->repeated)
+      log(LogLevel::info, "worker", "{}: {} taken", message_key, count_with_noun(accepted->job_keys.size(), "job"));
     return true;
   }
-  if (taken.error().code == Code::unavailable) return false;
-  return refuse(store, context, message_key, taken.error().message);
+  if (accepted.error().code == Code::unavailable) return false;
+  return reject_message(store, context, message_key, accepted.error().message);
 }
 
-bool TopicIntake::refuse(MessageStore& store, Id context, const std::string& message_key, const std::string& why) {
+bool TopicIntake::reject_message(MessageStore& store, Id context, const std::string& message_key,
+                                 const std::string& why) {
   log(LogLevel::warn, "worker", "{} refused: {}", message_key, why);
-  auto refused = store.close_message(context, topic_key(topic_(context)), message_key, why);
-  return refused || refused.error().code != Code::unavailable;
+  auto closed = store.close_message(context, topic_key(find_topic_(context)), message_key, why);
+  return closed || closed.error().code != Code::unavailable;
 }
 
 }  // namespace mycojobs

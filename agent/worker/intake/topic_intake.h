@@ -17,20 +17,21 @@ using TopicStore = StoreRoles<RecordStore, MessageStore>;
 
 class TopicIntake {
  public:
-  // topic: returns the topic of the runner in a context.
-  TopicIntake(Id runner, std::function<std::string(Id context)> topic)
-      : topic_(std::move(topic)), queue_(runner_queue(runner)) {}
+  // find_topic: returns the topic of the runner in a context.
+  TopicIntake(Id runner, std::function<std::string(Id context)> find_topic)
+      : find_topic_(std::move(find_topic)), queue_(runner_queue(runner)) {}
 
   // Processes the messages in `hints` and on the durable list. hints: message keys that were published on the topic; a
   // channel carries no context, so each key is searched in all contexts. Returns false if the store did not answer and
   // the call must be repeated.
-  bool take(const TopicStore&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
+  bool process(const TopicStore&, const std::vector<Id>& contexts, const std::vector<std::string>& hints);
 
  private:
-  bool take_one(const TopicStore&, Id context, const std::string& message_key, bool& found);
-  bool refuse(MessageStore&, Id context, const std::string& message_key, const std::string& why);
+  // Sets is_found if the context has a record of the message. Returns false if the store did not answer.
+  bool process_message(const TopicStore&, Id context, const std::string& message_key, bool& is_found);
+  bool reject_message(MessageStore&, Id context, const std::string& message_key, const std::string& why);
 
-  std::function<std::string(Id)> topic_;
+  std::function<std::string(Id)> find_topic_;
   std::string queue_;
 };
 

@@ -34,7 +34,7 @@ void assign_warm_key(Warm& warm, const JobFacts& facts, const std::string& secre
   const Job& job = facts.job;
   WarmKeyParts parts;
   parts.add(job.context_id).add(job.caller_id).add(job.script_type).add(sha256_hex(job.script));
-  parts.add(dump_json(to_json(facts.granted)));
+  parts.add(dump_json(to_json(facts.granted_policy)));
   parts.add(job.env_vars.size());
   for (const auto& [name, value] : job.env_vars) parts.add(name).add(value);
   warm.family = to_hex(hmac_sha256(secret, parts.bytes()));

@@ -13,12 +13,12 @@ constexpr std::size_t kMaxDetailBytes = 400;
 }  // namespace
 
 LeaseKeeper::LeaseKeeper(StoreRoles<ClaimStore, RunnerStore> store, const Clock& clock, StoreHealth& health,
-                         WorkerSettings settings, RunnerHolder hold, Callbacks callbacks)
+                         WorkerSettings settings, RunnerHolder holder, Callbacks callbacks)
     : store_(store),
       clock_(clock),
       health_(health),
       settings_(std::move(settings)),
-      hold_(std::move(hold)),
+      holder_(std::move(holder)),
       callbacks_(std::move(callbacks)),
       pauses_(clock) {}
 
@@ -34,7 +34,7 @@ void LeaseKeeper::remove(std::span<const RunNumber> runs) {
   }
 }
 
-std::map<Id, std::size_t> LeaseKeeper::held() {
+std::map<Id, std::size_t> LeaseKeeper::count_leases() {
   std::lock_guard lock(mutex_);
   std::map<Id, std::size_t> counts;
   for (const Id context : settings_.contexts) counts[context] = claims_[context].size();
@@ -42,22 +42,22 @@ std::map<Id, std::size_t> LeaseKeeper::held() {
 }
 
 std::uint64_t LeaseKeeper::run_once() {
-  bool ok = true;
+  bool is_complete = true;
   for (Id context : settings_.contexts) {
-    if (!pauses_.may_try(context)) {
-      ok = false;
+    if (!pauses_.can_try(context)) {
+      is_complete = false;
       continue;
     }
     // Leases first, since a run is killed when its lease is not renewed in time.
-    const bool done = renew_context(context) && hold_runner(context);
-    if (done) {
+    const bool is_renewed = renew_leases(context) && renew_runner_hold(context);
+    if (is_renewed) {
       pauses_.on_success(context);
     } else {
-      pauses_.failed(context);
+      pauses_.on_failure(context);
     }
-    ok = ok && done;
+    is_complete = is_complete && is_renewed;
   }
-  failures_ = ok ? 0 : failures_ + 1;
+  failures_ = is_complete ? 0 : failures_ + 1;
   // A third of the lease leaves two more tries before it ends.
   return failures_ > 0 ? static_cast<std::uint64_t>(retry_pause_ms(failures_)) : settings_.lease_ms / 3;
 }
@@ -67,24 +67,24 @@ void LeaseKeeper::replace_ceilings(std::shared_ptr<const Ceilings> ceilings) {
   wake();
 }
 
-bool LeaseKeeper::hold_runner(Id context) {
+bool LeaseKeeper::renew_runner_hold(Id context) {
   if (const auto ceilings = ceilings_.now()) settings_.ceilings = *ceilings;
   Runner runner = runner_record(settings_, context);
   runner.seen_ms = clock_.unix_ms();
-  if (const std::string why = callbacks_.why_not_ready(); !why.empty())
-    runner.detail = std::string(kRunnerPaused) + why.substr(0, kMaxDetailBytes);
-  RunnerHolder held_by;
-  auto held = store_.as<RunnerStore>().hold_runner(context, runner, hold_, settings_.lease_ms, "", held_by);
-  if (held) return health_.on_success(context), true;
-  if (held.error().code == Code::conflict) {
-    callbacks_.runner_lost(held.error().message);
+  if (const std::string reason = callbacks_.unready_reason(); !reason.empty())
+    runner.detail = std::string(kRunnerPaused) + reason.substr(0, kMaxDetailBytes);
+  RunnerHolder current_holder;
+  auto hold = store_.as<RunnerStore>().hold_runner(context, runner, holder_, settings_.lease_ms, "", current_holder);
+  if (hold) return health_.on_success(context), true;
+  if (hold.error().code == Code::conflict) {
+    callbacks_.on_runner_lost(hold.error().message);
     return true;
   }
-  health_.failed(context, "renewing the claim of the runner id", held.error());
+  health_.on_failure(context, "renewing the claim of the runner id", hold.error());
   return false;
 }
 
-bool LeaseKeeper::renew_context(Id context) {
+bool LeaseKeeper::renew_leases(Id context) {
   std::vector<RunNumber> runs;
   std::vector<ClaimRef> claims;
   {
@@ -98,20 +98,20 @@ bool LeaseKeeper::renew_context(Id context) {
   const std::uint64_t sent = clock_.boot_ms();
   auto answers = store_.as<ClaimStore>().renew(context, claims, settings_.lease_ms);
   if (!answers) {
-    health_.failed(context, "renewing leases", answers.error());
+    health_.on_failure(context, "renewing leases", answers.error());
     return false;
   }
   health_.on_success(context);
   for (std::size_t i = 0; i < runs.size(); ++i) {
     switch ((*answers)[i]) {
       case Renewal::cancel:
-        callbacks_.cancelled(runs[i]);
+        callbacks_.on_cancelled(runs[i]);
         [[fallthrough]];
       case Renewal::renewed:
-        callbacks_.renewed(runs[i], fence_deadline(sent, settings_.lease_ms));
+        callbacks_.on_renewed(runs[i], fence_deadline(sent, settings_.lease_ms));
         break;
       case Renewal::stale:
-        callbacks_.stale(runs[i]);
+        callbacks_.on_stale(runs[i]);
         break;
     }
   }

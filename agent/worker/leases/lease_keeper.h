@@ -21,34 +21,34 @@ namespace mycojobs {
 class LeaseKeeper : public TimedLoop {
  public:
   struct Callbacks {
-    std::function<void(RunNumber, std::uint64_t fence_boot_ms)> renewed;
-    std::function<void(RunNumber)> stale;      // the claim is no longer valid: the run must be killed
-    std::function<void(RunNumber)> cancelled;  // cancellation of the job was requested
+    std::function<void(RunNumber, std::uint64_t fence_boot_ms)> on_renewed;
+    std::function<void(RunNumber)> on_stale;      // the claim is no longer valid: the run must be killed
+    std::function<void(RunNumber)> on_cancelled;  // cancellation of the job was requested
     // Another instance holds the runner id, or the record has a public key that this agent does not have. Receives the
     // error message.
-    std::function<void(const std::string&)> runner_lost;
-    std::function<std::string()> why_not_ready = [] { return std::string(); };  // empty: the runner can start jobs
+    std::function<void(const std::string&)> on_runner_lost;
+    std::function<std::string()> unready_reason = [] { return std::string(); };  // empty if the runner can start jobs
   };
   LeaseKeeper(StoreRoles<ClaimStore, RunnerStore>, const Clock&, StoreHealth&, WorkerSettings, RunnerHolder, Callbacks);
 
   // The following functions are thread-safe.
   void add(RunNumber, const ClaimRef&);
   void remove(std::span<const RunNumber>);
-  std::map<Id, std::size_t> held();                        // Returns the number of leases by context.
+  std::map<Id, std::size_t> count_leases();                // Returns the number of leases by context.
   void renew_now() { wake(); }                             // Requests a heartbeat without waiting for the interval.
   void replace_ceilings(std::shared_ptr<const Ceilings>);  // ceilings that the runner's record publishes
 
   std::uint64_t run_once();  // Sends one heartbeat. Returns the time in ms until the next one.
 
  private:
-  bool renew_context(Id context);  // Returns false if the store call failed.
-  bool hold_runner(Id context);    // Returns false if the store call failed.
+  bool renew_leases(Id context);       // Returns false if the store call failed.
+  bool renew_runner_hold(Id context);  // Returns false if the store call failed.
 
   StoreRoles<ClaimStore, RunnerStore> store_;
   const Clock& clock_;
   StoreHealth& health_;
   WorkerSettings settings_;
-  RunnerHolder hold_;
+  RunnerHolder holder_;
   Callbacks callbacks_;
   ContextPauses pauses_;
   LiveValue<Ceilings> ceilings_;

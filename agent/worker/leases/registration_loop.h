@@ -24,27 +24,30 @@ class Registrar : public TimedLoop {
   struct Callbacks {
     // Called from run_once() after the registration and the release of jobs. Error: threads could not be started; it is
     // called again later.
-    std::function<Result<void>()> registered;
+    std::function<Result<void>()> on_registered;
     // Called from run_once() if another instance holds the runner id, or the record has a public key that this agent
     // does not have.
-    std::function<void(const std::string&)> runner_lost;
+    std::function<void(const std::string&)> on_runner_lost;
   };
   using Stores = StoreRoles<RunnerStore, RecordStore, LeaseStore>;
-  // server_of: the only context of the server; 0: several contexts share it. settings: restricted to these contexts.
-  Registrar(Stores, const Clock&, StoreHealth&, const WorkerSettings&, RunnerHolder, PreviousInstances&, Id server_of,
-            Callbacks);
+  // server_context: the only context of the server, or 0 if several contexts share the server. settings: restricted to
+  // these contexts.
+  Registrar(Stores, const Clock&, StoreHealth&, const WorkerSettings&, RunnerHolder, PreviousInstances&,
+            Id server_context, Callbacks);
 
-  Result<void> enter();  // Registers in all contexts; may be repeated. Errors: those of register_runner().
-  // Releases the jobs of former instances. Returns the time in ms after which it must be called again, since processes
-  // of a dead agent are still ending; 0: done. REQUIRES: enter() was successful.
-  std::uint64_t give_back();
-  std::uint64_t run_once();  // Calls enter(), give_back() and a callback. Returns the time in ms until the next call.
-  bool registered() const { return registered_; }  // Thread-safe.
-  // Returns the records by context. Thread-safe after registered() has returned true.
-  const std::map<Id, RegisteredRunner>& runners() const { return runners_; }
+  Result<void> register_all();  // Registers in all contexts; may be repeated. Errors: those of register_runner().
+  // Releases the jobs of former instances. Returns 0 when all jobs are released. Otherwise processes of a dead agent
+  // are still ending, and the function must be called again after the returned number of ms. REQUIRES: register_all()
+  // has succeeded.
+  std::uint64_t release_previous_jobs();
+  std::uint64_t
+  run_once();  // Registers, releases previous jobs, and calls a callback. Returns the ms to the next call.
+  bool is_registered() const { return registered_; }  // Thread-safe.
+  // Returns the records by context. Thread-safe after is_registered() has returned true.
+  const std::map<Id, RegisteredRunner>& registered_runners() const { return runners_; }
   // Releases the runner id where this instance holds it, and marks the runner as stopped unless it was lost. REQUIRES:
   // run_once() is not called any more.
-  void sign_off(bool runner_lost);
+  void release_runner_ids(bool runner_lost);
 
  private:
   Stores store_;
@@ -52,11 +55,12 @@ class Registrar : public TimedLoop {
   StoreHealth& health_;
   WorkerSettings settings_;
   RunnerHolder self_;
-  PreviousInstances& former_;
-  Id server_of_;
+  PreviousInstances& previous_instances_;
+  Id server_context_;
   Callbacks callbacks_;
-  // Contexts with a successful registration; after a call without an answer, the id is free when its lease ends.
-  std::set<Id> entered_;
+  // Contexts with a successful registration. If a registration was not answered, its runner id becomes free when the
+  // lease of the id ends.
+  std::set<Id> registered_contexts_;
   std::map<Id, RegisteredRunner> runners_;
   std::atomic<bool> registered_{false};
   unsigned failures_ = 0;  // consecutive failures

@@ -28,7 +28,7 @@ bool is_zombie(std::int64_t pid) {
          (text[name_end + 2] == 'Z' || text[name_end + 2] == 'X');
 }
 
-bool is_gone(const RunnerHolder& holder, const RunnerHolder& self) {
+bool has_process_ended(const RunnerHolder& holder, const RunnerHolder& self) {
   if (holder.host != self.host || holder.boot_id != self.boot_id || holder.pid <= 0) return false;
   return (::kill(static_cast<pid_t>(holder.pid), 0) != 0 && errno == ESRCH) || is_zombie(holder.pid);
 }
@@ -40,7 +40,7 @@ Result<void> mark_runner(RecordStore& store, Id context, Id runner, std::string_
   key.id = runner;
   auto marked = change_record_if(store, context, redis_key(key), {{"detail", std::string(detail)}}, {});
   if (!marked && marked.error().code != Code::not_found) return tl::unexpected<Error>(std::move(marked).error());
-  return {};  // a record that was deleted stays deleted
+  return {};  // a deleted record is not created again
 }
 
 RunnerHolder current_instance() {
@@ -59,60 +59,64 @@ RunnerHolder current_instance() {
 
 Runner runner_record(const WorkerSettings& settings, Id context) {
   Runner runner = settings.runner;
-  runner.unknown.emplace_back(kPublishedCeiling, publish_ceiling(settings.ceilings.of(context)));
+  runner.unknown.emplace_back(kPublishedCeiling, publish_ceiling(settings.ceilings.get(context)));
   return runner;
 }
 
 namespace {
 
-Result<void> hold_id(RunnerStore& store, Id context, const WorkerSettings& settings, const RunnerHolder& self,
-                     PreviousInstances& former) {
+Result<void> acquire_runner_id(RunnerStore& store, Id context, const WorkerSettings& settings, const RunnerHolder& self,
+                               PreviousInstances& previous_instances) {
   const Id id = settings.runner.id;
   const Runner runner = runner_record(settings, context);
-  RunnerHolder held_by;
-  auto held = store.hold_runner(context, runner, self, settings.lease_ms, "", held_by);
-  const auto is_held = [&] { return !held && held.error().code == Code::conflict && !held_by.instance.empty(); };
-  if (is_held() && (is_gone(held_by, self) || former.is_gone(held_by.instance))) {
+  RunnerHolder current_holder;
+  auto hold = store.hold_runner(context, runner, self, settings.lease_ms, "", current_holder);
+  const auto is_held_by_other = [&] {
+    return !hold && hold.error().code == Code::conflict && !current_holder.instance.empty();
+  };
+  if (is_held_by_other() &&
+      (has_process_ended(current_holder, self) || previous_instances.has_ended(current_holder.instance))) {
     log(LogLevel::warn, "worker", "runner {} was held by process {}, which has ended: the id is taken over", id,
-        held_by.pid);
-    former.agent_died(held_by.instance);
-    held = store.hold_runner(context, runner, self, settings.lease_ms, held_by.instance, held_by);
+        current_holder.pid);
+    previous_instances.agent_died(current_holder.instance);
+    hold = store.hold_runner(context, runner, self, settings.lease_ms, current_holder.instance, current_holder);
   }
-  if (is_held()) {
+  if (is_held_by_other()) {
     return fail(Code::conflict, "runner " + std::to_string(id) + " of context " + std::to_string(context) +
-                                    " is held by process " + std::to_string(held_by.pid) + " on " + held_by.host +
+                                    " is held by process " + std::to_string(current_holder.pid) + " on " +
+                                    current_holder.host +
                                     ": give this agent another --runner, or stop that one (one "
                                     "that died is forgotten after its lease)");
   }
-  if (!held) return fail(held.error(), "registering runner " + std::to_string(id));
+  if (!hold) return fail(hold.error(), "registering runner " + std::to_string(id));
   return {};
 }
 
 // Logs settings that differ from the record. The record takes precedence, since clients address the runner by it.
-void report_differences(Id context, const Runner& asked, const RegisteredRunner& registered) {
-  const auto report = [&](const std::string& setting, const std::string& is, const std::string& remedy) {
+void report_differences(Id context, const Runner& requested, const RegisteredRunner& registered) {
+  const auto report = [&](const std::string& setting, const std::string& value, const std::string& remedy) {
     log(LogLevel::warn, "worker",
         "context {}: the record of runner {} says {}, which has priority; the setting {} differs. To change the "
         "record: mycojobs runner update {} {}, then restart this agent",
-        context, asked.id, is, setting, asked.id, remedy);
+        context, requested.id, value, setting, requested.id, remedy);
   };
-  const bool is_default = asked.topic == "runner" + std::to_string(asked.id);
-  if (registered.topic != asked.topic && !is_default)
-    report("topic = \"" + asked.topic + "\"", "topic \"" + registered.topic + "\"", "--topic " + asked.topic);
-  if (registered.takes_queues != asked.local)
-    report(asked.local ? "local = true" : "local = false",
-           registered.takes_queues ? "that it claims jobs from queues" : "that it claims no jobs from queues",
-           asked.local ? "--queues yes" : "--queues no");
+  const bool is_default = requested.topic == "runner" + std::to_string(requested.id);
+  if (registered.topic != requested.topic && !is_default)
+    report("topic = \"" + requested.topic + "\"", "topic \"" + registered.topic + "\"", "--topic " + requested.topic);
+  if (registered.serves_queues != requested.local)
+    report(requested.local ? "local = true" : "local = false",
+           registered.serves_queues ? "that it claims jobs from queues" : "that it claims no jobs from queues",
+           requested.local ? "--queues yes" : "--queues no");
 }
 
 }  // namespace
 
 Result<RegisteredRunner> register_runner(StoreRoles<RunnerStore, RecordStore> store, Id context,
                                          const WorkerSettings& settings, const RunnerHolder& self,
-                                         PreviousInstances& former) {
-  MJ_CHECK(hold_id(store, context, settings, self, former));
-  constexpr std::string_view kAsked[] = {"topic", "local"};
-  MJ_TRY(record, store.as<RecordStore>().load_fields(context, redis_key(settings.runner), kAsked));
+                                         PreviousInstances& previous_instances) {
+  MJ_CHECK(acquire_runner_id(store, context, settings, self, previous_instances));
+  constexpr std::string_view kClaimFields[] = {"topic", "local"};
+  MJ_TRY(record, store.as<RecordStore>().load_fields(context, redis_key(settings.runner), kClaimFields));
   RegisteredRunner registered{std::string(field_of(record, "topic")), field_of(record, "local") == "true"};
   report_differences(context, settings.runner, registered);
   return registered;
@@ -125,10 +129,10 @@ PreviousInstances::PreviousInstances(std::unique_ptr<InstanceRecords> records, c
     : self_(self.instance),
       runner_(settings.runner.id),
       contexts_(settings.contexts.begin(), settings.contexts.end()),
-      patience_ms_(settings.lease_ms / 2),
+      helper_timeout_ms_(settings.lease_ms / 2),
       records_(std::move(records)) {}
 
-bool PreviousInstances::is_gone(const std::string& instance) {
+bool PreviousInstances::has_ended(const std::string& instance) {
   const std::lock_guard lock(mutex_);
   if (ended_instances_.contains(instance)) return true;
   if (!records_->has_ended(instance)) return false;
@@ -138,20 +142,20 @@ bool PreviousInstances::is_gone(const std::string& instance) {
 
 void PreviousInstances::agent_died(const std::string& instance) {
   const std::lock_guard lock(mutex_);
-  died_.insert(instance);
+  dead_agents_.insert(instance);
 }
 
-std::vector<std::string> PreviousInstances::known() {
+std::vector<std::string> PreviousInstances::list_known() {
   const std::lock_guard lock(mutex_);
-  return records_->known();
+  return records_->list();
 }
 
-bool PreviousInstances::start_query(Id context, const std::string& instance) {
+bool PreviousInstances::mark_queried(Id context, const std::string& instance) {
   const std::lock_guard lock(mutex_);
-  return asked_[instance].insert(context).second;
+  return queried_contexts_[instance].insert(context).second;
 }
 
-bool PreviousInstances::give_back_jobs(LeaseStore& store, Id context, const std::string& instance) const {
+bool PreviousInstances::release_instance_jobs(LeaseStore& store, Id context, const std::string& instance) const {
   auto jobs = store.expire_instance(context, runner_, instance);
   if (!jobs) {
     log(LogLevel::warn, "worker", "context {}: jobs of the dead instance {} wait for their leases: {}", context,
@@ -166,40 +170,42 @@ bool PreviousInstances::give_back_jobs(LeaseStore& store, Id context, const std:
   return true;
 }
 
-void PreviousInstances::done(Id context, const std::string& instance) {
+void PreviousInstances::on_jobs_released(Id context, const std::string& instance) {
   const std::lock_guard lock(mutex_);
-  std::set<Id>& done = done_[instance];
-  done.insert(context);
-  if (std::includes(done.begin(), done.end(), contexts_.begin(), contexts_.end())) records_->forget_if_ended(instance);
+  std::set<Id>& released = released_contexts_[instance];
+  released.insert(context);
+  if (std::includes(released.begin(), released.end(), contexts_.begin(), contexts_.end()))
+    records_->forget_if_ended(instance);
 }
 
 // One deadline for all instances, counted from the first call.
-bool PreviousInstances::are_helpers_awaited(const std::vector<std::string>& instances, std::uint64_t now_boot_ms) {
+bool PreviousInstances::should_wait_for_helpers(const std::vector<std::string>& instances, std::uint64_t now_boot_ms) {
   const std::lock_guard lock(mutex_);
-  if (!patient_until_boot_ms_) patient_until_boot_ms_ = now_boot_ms + patience_ms_;
-  return now_boot_ms < *patient_until_boot_ms_ &&
+  if (!helper_deadline_boot_ms_) helper_deadline_boot_ms_ = now_boot_ms + helper_timeout_ms_;
+  return now_boot_ms < *helper_deadline_boot_ms_ &&
          std::any_of(instances.begin(), instances.end(),
-                     [this](const std::string& instance) { return died_.contains(instance); });
+                     [this](const std::string& instance) { return dead_agents_.contains(instance); });
 }
 
 bool PreviousInstances::release_jobs_of_previous(LeaseStore& store, const std::vector<Id>& contexts,
                                                  std::uint64_t now_boot_ms) {
-  std::vector<std::string> still_there;
-  for (const std::string& instance : known()) {
+  std::vector<std::string> remaining_instances;
+  for (const std::string& instance : list_known()) {
     if (instance == self_) continue;
-    if (!is_gone(instance)) {
-      still_there.push_back(instance);
+    if (!has_ended(instance)) {
+      remaining_instances.push_back(instance);
       continue;
     }
     for (const Id context : contexts) {
-      if (start_query(context, instance) && give_back_jobs(store, context, instance)) done(context, instance);
+      if (mark_queried(context, instance) && release_instance_jobs(store, context, instance))
+        on_jobs_released(context, instance);
     }
   }
-  if (are_helpers_awaited(still_there, now_boot_ms)) return true;
-  for (const std::string& instance : still_there) {
+  if (should_wait_for_helpers(remaining_instances, now_boot_ms)) return true;
+  for (const std::string& instance : remaining_instances) {
     const std::lock_guard lock(mutex_);
     // Other files may belong to agents with the same id on another Redis server.
-    log(died_.contains(instance) ? LogLevel::warn : LogLevel::debug, "worker",
+    log(dead_agents_.contains(instance) ? LogLevel::warn : LogLevel::debug, "worker",
         "processes of instance {} of runner {} are still there: its jobs, if any, wait for their leases", instance,
         runner_);
   }

@@ -34,36 +34,36 @@ class PreviousInstances {
  public:
   PreviousInstances(std::unique_ptr<InstanceRecords>, const WorkerSettings&, const RunnerHolder& self);
   // Returns whether it is certain that no process of the instance is left.
-  bool is_gone(const std::string& instance);
+  bool has_ended(const std::string& instance);
   // Reports that the agent of the instance has died on this host. release_jobs_of_previous() then waits up to half a
   // lease for the other processes of the instance to end.
   void agent_died(const std::string& instance);
   // Releases the jobs that former instances have claimed in these contexts to their queues, so that the jobs do not
-  // wait for their leases. To be called before the runner claims jobs in the contexts. Only instances with is_gone()
+  // wait for their leases. To be called before the runner claims jobs in the contexts. Only instances with has_ended()
   // are processed. The jobs of other instances, and jobs that could not be released, wait for their leases; this is
   // logged. An instance is forgotten when its jobs are released in every context of the settings. Returns true if
   // processes of an instance of agent_died() are still running and the wait is not over: call it again soon.
   bool release_jobs_of_previous(LeaseStore&, const std::vector<Id>& contexts, std::uint64_t now_boot_ms);
 
  private:
-  std::vector<std::string> known();
-  bool give_back_jobs(LeaseStore&, Id context,
-                      const std::string& instance) const;     // Returns false if the store call failed.
-  bool start_query(Id context, const std::string& instance);  // Returns true once for each instance in a context.
-  void done(Id context, const std::string& instance);
-  bool are_helpers_awaited(const std::vector<std::string>& instances, std::uint64_t now_boot_ms);
+  std::vector<std::string> list_known();
+  // Returns false if the store call failed.
+  bool release_instance_jobs(LeaseStore&, Id context, const std::string& instance) const;
+  bool mark_queried(Id context, const std::string& instance);  // Returns true once for each instance in a context.
+  void on_jobs_released(Id context, const std::string& instance);
+  bool should_wait_for_helpers(const std::vector<std::string>& instances, std::uint64_t now_boot_ms);
 
   const std::string self_;
   const Id runner_;
   const std::set<Id> contexts_;
-  const std::uint64_t patience_ms_;
-  // Guards the members below. Also serializes the attempts to lock a file: of two concurrent attempts, each would take
-  // the other one for the living instance.
+  const std::uint64_t helper_timeout_ms_;
+  // Guards the members below. Also serializes the attempts to lock a file: two concurrent attempts
+  // would mistake each other for the living instance.
   std::mutex mutex_;
   const std::unique_ptr<InstanceRecords> records_;
-  std::set<std::string> ended_instances_, died_;
-  std::map<std::string, std::set<Id>> asked_, done_;  // by instance
-  std::optional<std::uint64_t> patient_until_boot_ms_;
+  std::set<std::string> ended_instances_, dead_agents_;
+  std::map<std::string, std::set<Id>> queried_contexts_, released_contexts_;  // by instance
+  std::optional<std::uint64_t> helper_deadline_boot_ms_;
 };
 
 // Returns the record of the runner for a context: the record of the settings with the ceiling of the context
@@ -73,7 +73,7 @@ Runner runner_record(const WorkerSettings&, Id context);
 // The fields of the runner's record in a context that determine which jobs the agent claims there.
 struct RegisteredRunner {
   std::string topic;
-  bool takes_queues = false;  // false: only its own queue and its topic
+  bool serves_queues = false;  // if false, only its own queue and its topic
 };
 
 // Acquires the runner id in a context and returns the values of the record. A setting applies only if the record has no

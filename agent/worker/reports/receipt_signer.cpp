@@ -10,18 +10,18 @@
 
 namespace mycojobs {
 
-void Receipts::complete(RunReport& outgoing) {
+void ReceiptSigner::complete_receipt(RunReport& report) {
   if (!key_) return;
-  if (const auto* append = std::get_if<LogAppend>(&outgoing.report)) {
-    LogHash& log = logs_[outgoing.run];
+  if (const auto* append = std::get_if<LogAppend>(&report.report)) {
+    LogHash& log = logs_[report.run];
     for (const Log& line : append->lines) log.add(line);
-  } else if (auto* end = std::get_if<EndReport>(&outgoing.report)) {
-    sign(*end, logs_[outgoing.run]);
+  } else if (auto* end = std::get_if<EndReport>(&report.report)) {
+    sign(*end, logs_[report.run]);
   }
-  if (outgoing.last) logs_.erase(outgoing.run);
+  if (report.is_last) logs_.erase(report.run);
 }
 
-void Receipts::sign(EndReport& report, LogHash& log) {
+void ReceiptSigner::sign(EndReport& report, LogHash& log) {
   const JobEnd& end = report.end;
   auto parsed = parse_json(end.receipt.empty() ? "{}" : end.receipt);
   nlohmann::json receipt = parsed && parsed->is_object() ? std::move(*parsed) : nlohmann::json::object();
@@ -34,9 +34,9 @@ void Receipts::sign(EndReport& report, LogHash& log) {
   receipt["result_sha256"] = result_hash(end.result, end.result_json);
   receipt["log_lines"] = log.lines();
   receipt["log_sha256"] = log.hex();
-  if (auto done = mycojobs::sign(receipt, "receipt", *key_); !done) {
+  if (auto signing = mycojobs::sign(receipt, "receipt", *key_); !signing) {
     mycojobs::log(LogLevel::error, "worker", "{}: its receipt is not signed: {}",
-                  in_trace(report.claim.job_key, report.claim.traceparent), done.error().message);
+                  name_with_trace(report.claim.job_key, report.claim.traceparent), signing.error().message);
     return;
   }
   report.end.receipt = dump_json(receipt);

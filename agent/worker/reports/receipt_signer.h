@@ -11,11 +11,12 @@
 
 namespace mycojobs {
 
-class Receipts {
+class ReceiptSigner {
  public:
-  // key: null: receipts are not signed and stay unchanged.
-  Receipts(Id runner, std::shared_ptr<const SigningKey> key) : runner_(runner), key_(std::move(key)) {}
-  void complete(RunReport&);
+  // key: null if receipts are not signed; they then stay unchanged.
+  ReceiptSigner(Id runner, std::shared_ptr<const SigningKey> key) : runner_(runner), key_(std::move(key)) {}
+  // Adds log lines to the hash of the run, or completes and signs the receipt of an end.
+  void complete_receipt(RunReport&);
 
  private:
   void sign(EndReport&, LogHash&);

@@ -13,12 +13,12 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::size_t kBatch = 256;
-constexpr std::uint64_t kTimeoutMs = 1000;     // afterwards the thread waits for the answer, with a time-out
-constexpr std::size_t kBatchBytes = 1U << 20;  // with kEntryBytes about 2,000 lines: a few ms of the store's time
-constexpr std::size_t kEntryBytes = 512;       // approximate cost of an entry in the store
+constexpr std::size_t kMaxBatchReports = 256;
+constexpr std::uint64_t kAnswerTimeoutMs = 1000;  // then the thread blocks on the answer, with the store's time-out
+constexpr std::size_t kMaxBatchBytes = 1U << 20;  // with kEntryBytes about 2,000 lines: a few ms of the store's time
+constexpr std::size_t kEntryBytes = 512;          // approximate cost of an entry in the store
 
-std::size_t size_of(const Report& report) {
+std::size_t estimate_bytes(const Report& report) {
   std::size_t bytes = kEntryBytes;
   if (const auto* logs = std::get_if<LogAppend>(&report)) {
     for (const Log& line : logs->lines) bytes += line.text.size() + kEntryBytes;
@@ -31,58 +31,60 @@ std::size_t size_of(const Report& report) {
 
 }  // namespace
 
-const ClaimRef& claim_of(const Report& report) {
-  return std::visit([](const auto& r) -> const ClaimRef& { return r.claim; }, report);
+const ClaimRef& get_claim(const Report& report) {
+  return std::visit([](const auto& typed) -> const ClaimRef& { return typed.claim; }, report);
 }
 
-Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, Receipts receipts, Callbacks callbacks)
+Reporter::Reporter(ClaimStore& store, const Clock& clock, StoreHealth& health, ReceiptSigner receipts,
+                   Callbacks callbacks)
     : epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       store_(store),
       health_(health),
       callbacks_(std::move(callbacks)),
       receipts_(std::move(receipts)),
       pauses_(clock) {
-  watch(mailbox_.fd());
-  watch(alarm_.fd());
+  watch_descriptor(mailbox_.fd());
+  watch_descriptor(timer_.fd());
 }
 
-// A connection is watched for one event: after its server has closed it, it would be readable in a loop.
-void Reporter::watch(int fd) {
-  const bool once = fd != mailbox_.fd() && fd != alarm_.fd();
+// A connection is watched for one event: after the server has closed the connection, it would stay readable.
+void Reporter::watch_descriptor(int fd) {
+  const bool is_connection = fd != mailbox_.fd() && fd != timer_.fd();
   epoll_event event{};
-  event.events = once ? EPOLLIN | EPOLLONESHOT : EPOLLIN;
+  event.events = is_connection ? EPOLLIN | EPOLLONESHOT : EPOLLIN;
   event.data.fd = fd;
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event) != 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
 }
 
-void Reporter::post(RunReport outgoing) {
-  if (!send_at_once(outgoing)) mailbox_.post(std::move(outgoing));
+void Reporter::post(RunReport report) {
+  if (!send_at_once(report)) mailbox_.post(std::move(report));
 }
 
-bool Reporter::send_at_once(RunReport& outgoing) {
-  const std::unique_lock turn(turn_, std::try_to_lock);
-  if (!turn || stop_ || sent_ || !mailbox_.empty() || callbacks_.gather_us() > 0) return false;
-  const Id context = claim_of(outgoing.report).context;
-  const bool waiting = std::any_of(lines_.begin(), lines_.end(), [](const auto& each) { return !each.second.empty(); });
-  if (waiting || !pauses_.may_try(context)) return false;
-  receipts_.complete(outgoing);
-  const RunReport& kept = lines_[context].emplace_back(std::move(outgoing));
-  const auto answer = store_.begin_report(context, {&kept.report, 1});
+bool Reporter::send_at_once(RunReport& report) {
+  const std::unique_lock lock(store_mutex_, std::try_to_lock);
+  if (!lock || stop_ || sent_context_ || !mailbox_.empty() || callbacks_.batch_delay_us() > 0) return false;
+  const Id context = get_claim(report.report).context;
+  const bool has_pending_reports = std::any_of(pending_reports_.begin(), pending_reports_.end(),
+                                               [](const auto& each) { return !each.second.empty(); });
+  if (has_pending_reports || !pauses_.can_try(context)) return false;
+  receipts_.complete_receipt(report);
+  const RunReport& pending = pending_reports_[context].emplace_back(std::move(report));
+  const auto answer = store_.begin_report(context, {&pending.report, 1});
   if (!answer) return mailbox_.wake(), true;
-  sent_ = context;
-  alarm_.arm(kTimeoutMs);
-  watch(*answer);
+  sent_context_ = context;
+  timer_.arm(kAnswerTimeoutMs);
+  watch_descriptor(*answer);
   return true;
 }
 
-void Reporter::read_replies() {
-  const Id context = *std::exchange(sent_, std::nullopt);
-  ContextReports& pending = lines_[context];
-  const std::span<const Report> report(&pending.front().report, 1);
-  if (const auto answers = store_.finish_report(context, report)) {
-    settle(context, pending, report, *answers);
+void Reporter::read_answers() {
+  const Id context = *std::exchange(sent_context_, std::nullopt);
+  ContextReports& pending = pending_reports_[context];
+  const std::span<const Report> reports(&pending.front().report, 1);
+  if (const auto answers = store_.finish_report(context, reports)) {
+    process_answers(context, pending, reports, *answers);
   } else {
-    failed(context, answers.error());
+    on_failed(context, answers.error());
   }
 }
 
@@ -91,10 +93,10 @@ void Reporter::stop() {
   mailbox_.wake();
 }
 
-std::optional<std::uint64_t> Reporter::pause_ms() const {
+std::optional<std::uint64_t> Reporter::next_attempt_ms() const {
   std::uint64_t pause = UINT64_MAX;
-  for (const auto& [context, pending] : lines_) {
-    if (!pending.empty()) pause = std::min(pause, pauses_.left_ms(context));
+  for (const auto& [context, pending] : pending_reports_) {
+    if (!pending.empty()) pause = std::min(pause, pauses_.remaining_ms(context));
   }
   return pause == UINT64_MAX ? std::nullopt : std::optional(pause);
 }
@@ -103,67 +105,67 @@ void Reporter::wait_until_due(std::optional<std::uint64_t> ms) {
   epoll_event event{};
   const int limit = ms ? static_cast<int>(std::min<std::uint64_t>(*ms, INT_MAX)) : -1;
   if (::epoll_wait(epoll_.get(), &event, 1, limit) <= 0 || stop_) return;
-  if (event.data.fd == alarm_.fd()) alarm_.acknowledge();
+  if (event.data.fd == timer_.fd()) timer_.acknowledge();
   // Reports that arrive during the pause cause no further wake-up, since the mailbox is not empty.
   if (event.data.fd != mailbox_.fd()) return;
-  if (const std::uint32_t gather = callbacks_.gather_us(); gather > 0)
-    std::this_thread::sleep_for(std::chrono::microseconds(gather));
+  if (const std::uint32_t delay_us = callbacks_.batch_delay_us(); delay_us > 0)
+    std::this_thread::sleep_for(std::chrono::microseconds(delay_us));
 }
 
 std::optional<std::uint64_t> Reporter::run_once() {
-  const std::lock_guard turn(turn_);
-  if (sent_) read_replies();
-  for (RunReport& outgoing : mailbox_.take_all()) {
-    receipts_.complete(outgoing);
-    lines_[claim_of(outgoing.report).context].push_back(std::move(outgoing));
+  const std::lock_guard lock(store_mutex_);
+  if (sent_context_) read_answers();
+  for (RunReport& report : mailbox_.consume_all()) {
+    receipts_.complete_receipt(report);
+    pending_reports_[get_claim(report.report).context].push_back(std::move(report));
   }
-  for (auto& [context, pending] : lines_) {
-    if (!stop_ && !pending.empty() && pauses_.may_try(context)) send_some(context, pending);
+  for (auto& [context, pending] : pending_reports_) {
+    if (!stop_ && !pending.empty() && pauses_.can_try(context)) send_batch(context, pending);
   }
-  return pause_ms();
+  return next_attempt_ms();
 }
 
-void Reporter::send_some(Id context, ContextReports& pending) {
+void Reporter::send_batch(Id context, ContextReports& pending) {
   std::vector<Report> batch;
   std::size_t bytes = 0;
-  for (RunReport& outgoing : pending) {
-    if (batch.size() == kBatch || bytes > kBatchBytes) break;
-    bytes += size_of(outgoing.report);
-    batch.push_back(std::move(outgoing.report));  // moved back if the batch cannot be stored
+  for (RunReport& report : pending) {
+    if (batch.size() == kMaxBatchReports || bytes > kMaxBatchBytes) break;
+    bytes += estimate_bytes(report.report);
+    batch.push_back(std::move(report.report));  // moved back if the batch cannot be stored
   }
   auto answers = store_.report(context, batch);
   if (!answers) {
     for (std::size_t i = 0; i < batch.size(); ++i) pending[i].report = std::move(batch[i]);
-    return failed(context, answers.error());
+    return on_failed(context, answers.error());
   }
-  settle(context, pending, batch, *answers);
+  process_answers(context, pending, batch, *answers);
 }
 
-void Reporter::failed(Id context, const Error& error) {
-  pauses_.failed(context);
-  health_.failed(context, "storing results", error);
+void Reporter::on_failed(Id context, const Error& error) {
+  pauses_.on_failure(context);
+  health_.on_failure(context, "storing results", error);
 }
 
-void Reporter::settle(Id context, ContextReports& pending, std::span<const Report> reports,
-                      const std::vector<Result<void>>& answers) {
+void Reporter::process_answers(Id context, ContextReports& pending, std::span<const Report> reports,
+                               const std::vector<Result<void>>& answers) {
   pauses_.on_success(context);
   health_.on_success(context);
-  std::vector<RunNumber> settled;
+  std::vector<RunNumber> settled_runs;
   for (std::size_t i = 0; i < reports.size(); ++i) {
-    const RunReport& outgoing = pending.front();
+    const RunReport& report = pending.front();
     const Result<void>& answer = answers[i];
     if (!answer) {
-      const bool stale = answer.error().code == Code::stale_claim;
-      log(stale ? LogLevel::warn : LogLevel::error, "worker", "{}: report refused{}: {}", claim_of(reports[i]).job_key,
-          stale ? " as stale" : "", answer.error().message);
+      const bool is_stale = answer.error().code == Code::stale_claim;
+      log(is_stale ? LogLevel::warn : LogLevel::error, "worker", "{}: report refused{}: {}",
+          get_claim(reports[i]).job_key, is_stale ? " as stale" : "", answer.error().message);
     }
-    if (outgoing.last)
-      settled.push_back(outgoing.run);
+    if (report.is_last)
+      settled_runs.push_back(report.run);
     else if (!answer && answer.error().code == Code::stale_claim)
-      callbacks_.stale(outgoing.run);
+      callbacks_.on_stale(report.run);
     pending.pop_front();
   }
-  if (!settled.empty()) callbacks_.settled(settled);
+  if (!settled_runs.empty()) callbacks_.on_settled(settled_runs);
 }
 
 }  // namespace mycojobs

@@ -23,19 +23,20 @@
 
 namespace mycojobs {
 
-const ClaimRef& claim_of(const Report&);  // Returns the claim that a report belongs to.
+const ClaimRef& get_claim(const Report&);  // Returns the claim that a report belongs to.
 
 class Reporter {
  public:
   struct Callbacks {
     // Receives the runs after their last reports were answered, with success or an error. Called from run_once().
-    std::function<void(std::span<const RunNumber>)> settled;
+    std::function<void(std::span<const RunNumber>)> on_settled;
     // Returns the time in us for which the reporter waits for further reports before it sends a batch.
-    std::function<std::uint32_t()> gather_us = [] { return 0U; };
+    std::function<std::uint32_t()> batch_delay_us = [] { return 0U; };
     // Receives a run that must be killed, since its claim is stale. Called from run_once().
-    std::function<void(RunNumber)> stale = [](RunNumber) {};
+    std::function<void(RunNumber)> on_stale = [](RunNumber) {};
   };
-  Reporter(ClaimStore&, const Clock&, StoreHealth&, Receipts, Callbacks);
+  // The store must have no other user.
+  Reporter(ClaimStore&, const Clock&, StoreHealth&, ReceiptSigner, Callbacks);
   void post(RunReport);  // Thread-safe. REQUIRES: the reports of one run are posted one after the other.
 
   // Returns the time in ms until the next call if no report is posted before; no value means without a limit.
@@ -48,24 +49,24 @@ class Reporter {
   using ContextReports =
       std::deque<RunReport>;  // reports of one context in order; contexts do not wait for one another
   bool send_at_once(RunReport&);
-  void read_replies();  // Reads the answer to the report that post() sent.
-  void send_some(Id context, ContextReports&);
-  void settle(Id context, ContextReports&, std::span<const Report>, const std::vector<Result<void>>& answers);
-  void failed(Id context, const Error&);
-  void watch(int fd);
-  std::optional<std::uint64_t> pause_ms() const;
+  void read_answers();  // Reads the answer to the report that post() sent.
+  void send_batch(Id context, ContextReports&);
+  void process_answers(Id context, ContextReports&, std::span<const Report>, const std::vector<Result<void>>& answers);
+  void on_failed(Id context, const Error&);
+  void watch_descriptor(int fd);
+  std::optional<std::uint64_t> next_attempt_ms() const;
 
   Mailbox<RunReport> mailbox_;
-  Fd epoll_;  // waits for the mailbox, the alarm, and the connection that post() used
-  TimerFd alarm_;
-  std::mutex turn_;  // held during run_once() and while post() sends; guards the members below
+  Fd epoll_;  // waits for the mailbox, the timer, and the connection that post() used
+  TimerFd timer_;
+  std::mutex store_mutex_;  // held during run_once() and while post() sends; guards the members below
   ClaimStore& store_;
   StoreHealth& health_;
   Callbacks callbacks_;
-  Receipts receipts_;
+  ReceiptSigner receipts_;
   ContextPauses pauses_;
-  std::map<Id, ContextReports> lines_;
-  std::optional<Id> sent_;  // context of the report that post() sent
+  std::map<Id, ContextReports> pending_reports_;
+  std::optional<Id> sent_context_;  // context of the report that post() sent
   std::atomic<bool> stop_{false};
 };
 

@@ -2,21 +2,21 @@
 
 namespace mycojobs {
 
-void HangDetector::request_sent(const std::string& strand, std::uint64_t now_boot_ms) {
-  StrandState& asked = strands_[strand];
-  if (asked.waiting++ == 0) asked.since_boot_ms = now_boot_ms;
+void HangDetector::on_request_sent(const std::string& strand, std::uint64_t now_boot_ms) {
+  StrandState& state = strands_[strand];
+  if (state.waiting_requests++ == 0) state.since_boot_ms = now_boot_ms;
 }
 
-void HangDetector::request_answered(const std::string& strand, std::uint64_t now_boot_ms) {
-  const auto found = strands_.find(strand);
-  if (found == strands_.end()) return;
-  found->second.since_boot_ms = now_boot_ms;
-  if (--found->second.waiting == 0) strands_.erase(found);
+void HangDetector::on_request_answered(const std::string& strand, std::uint64_t now_boot_ms) {
+  const auto entry = strands_.find(strand);
+  if (entry == strands_.end()) return;
+  entry->second.since_boot_ms = now_boot_ms;
+  if (--entry->second.waiting_requests == 0) strands_.erase(entry);
 }
 
-bool HangDetector::hangs(std::string_view strand, std::uint64_t now_boot_ms) const {
-  const auto found = strands_.find(strand);
-  return found != strands_.end() && now_boot_ms - found->second.since_boot_ms >= kTimeoutMs;
+bool HangDetector::is_hanging(std::string_view strand, std::uint64_t now_boot_ms) const {
+  const auto entry = strands_.find(strand);
+  return entry != strands_.end() && now_boot_ms - entry->second.since_boot_ms >= kTimeoutMs;
 }
 
 }  // namespace mycojobs

@@ -4,11 +4,11 @@
 //
 //   JobStart --> waiting --Launch--> launching --RunLaunched--> running --RunEnded--> ended
 //
-//   waiting     for a slot (prefetched_jobs.h); a job that is released instead returns to its queue
-//   launching   LaunchFailed: the job is released, too
-//   running     BytesReceived and PipesDrained have its output; Fence and Kill change or end it
-//   ended       advance_stage() launches the next stage, or RunReaped and EndReport follow. A run that cannot be killed
-//               is reported as `unkillable`.
+//   waiting     The job waits for a slot (prefetched_jobs.h). If it waits too long, it is released to its queue.
+//   launching   LaunchFailed releases the job to its queue.
+//   running     BytesReceived and PipesDrained report its output. Fence moves its fence, Kill ends it. A run that
+//               cannot be killed is reported as `unkillable`.
+//   ended       advance_stage() launches the next stage, or RunReaped and EndReport follow.
 //
 // Work that can block on a disk or a plugin is requested by the action RunInBackground and runs on another thread. Its
 // result is one of these events:
@@ -50,14 +50,14 @@ class JobRuns {
     std::uint32_t slots = 1;
     std::uint32_t grace_ms = 10000;  // time between SIGTERM and SIGKILL
     RetryPolicy retry;
-    ReadBudget::Settings reading = {};
+    ReadBudget::Settings read_budget = {};
   };
   struct CurrentTime {
-    std::uint64_t boot_ms = 0;  // CLOCK_BOOTTIME, for deadlines and waits
+    std::uint64_t boot_ms = 0;  // time on CLOCK_BOOTTIME, for deadlines and waits
     std::uint64_t unix_ms = 0;  // wall clock, for the time stamps of log lines
   };
 
-  // Events. An event for an unknown run is ignored, except that Start begins a run.
+  // Events. An event for an unknown run is ignored, except JobStart, which creates a run.
   struct Fence {  // the lease of the run was renewed
     RunNumber run;
     std::uint64_t boot_ms;
@@ -76,35 +76,35 @@ class JobRuns {
   };
   struct LaunchFailed {
     RunNumber run;
-    std::string why;
+    std::string reason;
   };
   struct BytesReceived {  // bytes from a pipe of the run
     RunNumber run;
     JobPipe pipe;
     std::string_view bytes;
   };
-  struct PrepareFinished {  // the result of JobStart::begin
+  struct PrepareFinished {  // the result of JobStart::create_conversation
     RunNumber run;
     std::string strand;
-    std::shared_ptr<ArtifactQueue> artifacts;  // the sink of the conversation; outlives it
+    std::shared_ptr<ArtifactQueue> artifacts;  // sink of the conversation; must outlive the conversation
     Result<std::unique_ptr<Conversation>> conversation;
   };
-  // The result of ArtifactQueue::next().
+  // The result of ArtifactQueue::pop_write_task().
   struct ArtifactsWritten {
     RunNumber run;
-    ArtifactQueue::WriteResult what;
+    ArtifactQueue::WriteResult result;
   };
   // The end of a stage was processed by the conversation.
   struct StageAdvanced {
     RunNumber run;
-    Outcome outcome;          // outcome of the stage that ended
-    bool on;                  // whether another stage follows
-    std::string strand = {};  // thread that processed the end; empty: the caller of step()
+    Outcome outcome;  // outcome of the stage that ended
+    bool has_next_stage;
+    std::string strand = {};  // strand that processed the end; empty if it was the caller of step()
   };
-  // The result of ArtifactQueue::finish().
+  // The result of ArtifactQueue::make_store_task().
   struct ArtifactsStored {
     RunNumber run;
-    ArtifactQueue::StoreResult what;
+    ArtifactQueue::StoreResult result;
   };
   // The result of Conversation::finish().
   struct EndComputed {
@@ -121,19 +121,19 @@ class JobRuns {
                              BytesReceived, PipesDrained, RunEnded, TimePassed, PrepareFinished, ArtifactsWritten,
                              StageAdvanced, ArtifactsStored, EndComputed>;
 
-  // Actions. A `sandbox_run` is the number of the run in the sandbox (RunSpec::run); see number_of().
+  // Actions. A `sandbox_run` is the number of the run in the sandbox (RunSpec::run); see get_run_number().
   struct Launch {  // start a stage; the answer is RunLaunched or LaunchFailed
     RunNumber run;
     RunSpec spec;
-    int attachment;  // descriptor to send with the first message (Conversation::attachment)
-    bool converses;  // the run makes calls and waits for their answers
+    int attachment;    // descriptor to send with the first message (Conversation::attachment)
+    bool makes_calls;  // whether the run makes calls and waits for their answers
   };
   struct WriteChannel {  // call next_channel_bytes(), which may return bytes for the channel
     RunNumber run;
   };
-  struct PauseChannel {  // stop or resume reading the channel; at the end of the run the rest is read in any case
+  struct PauseChannel {  // stop or resume reading the channel; the end of the run reads the remaining bytes in any case
     RunNumber run;
-    bool hold;
+    bool is_held;
   };
   struct PauseReading {  // stops reading a pipe of a run until a time
     RunNumber run;
@@ -149,8 +149,8 @@ class JobRuns {
     std::uint64_t sandbox_run;
     std::uint64_t boot_ms;
   };
-  struct RunInBackground {  // execute `work` on this thread (worker/runs/strands.h), and pass the returned event to
-                            // step()
+  // Execute `work` on this strand (worker/runs/strands.h), and pass the returned event to step().
+  struct RunInBackground {
     std::string strand;
     std::function<Event()> work;
   };
@@ -158,7 +158,7 @@ class JobRuns {
     RunNumber run;
   };
   struct LaunchBackoff {  // the sandbox cannot start runs: claim nothing for a while
-    std::string why;
+    std::string reason;
   };
   struct ClaimBackoff {};  // jobs that were claimed ahead were released: claim nothing ahead for a while
   using Action = std::variant<Launch, WriteChannel, PauseChannel, PauseReading, KillRun, MoveFence, RunReport,
@@ -170,36 +170,37 @@ class JobRuns {
   // Returns the next bytes for the channel of the run, after all previous bytes were sent. Empty: there are none now.
   std::string next_channel_bytes(RunNumber);
   // Returns the number of jobs that have no process left and still wait for the report of their end.
-  std::size_t endings() const { return endings_.size(); }
-  const JobStart* job_of(RunNumber) const;  // Returns null if the run has no slot.
-  // Returns the time after which Time must be passed if there is no other event. No value: Time is not needed.
+  std::size_t ending_count() const { return ended_runs_.size(); }
+  const JobStart* find_job(RunNumber) const;  // Returns null if the run has no slot.
+  // Returns the time in ms after which TimePassed must be passed if there is no other event. No value: not needed.
   std::optional<std::uint64_t> next_wakeup_ms() const;
 
   // Returns the run that a run of the sandbox belongs to. In the sandbox, each stage is a run of its own.
-  static RunNumber number_of(std::uint64_t sandbox_run) {
+  static RunNumber get_run_number(std::uint64_t sandbox_run) {
     return sandbox_run & ((std::uint64_t{1} << kStageShift) - 1);
   }
-  static std::size_t stage_of(std::uint64_t sandbox_run) { return sandbox_run >> kStageShift; }
+  static std::size_t get_stage(std::uint64_t sandbox_run) { return sandbox_run >> kStageShift; }
 
  private:
   static constexpr unsigned kStageShift = 56;
   struct Run {
     JobStart job;
     RunOutput output;
-    ReadBudget reading;
-    std::uint64_t frames = 0;  // frames of the conversation that `reading` was charged for
+    ReadBudget read_budget;
+    std::uint64_t frames = 0;  // number of frames that read_budget was charged for
     std::size_t stage = 0;
-    bool began = false;               // whether a stage has begun
-    std::uint64_t fence_boot_ms = 0;  // the last one that was received
-    // Shared with the function on a lane, which does nothing if the run is gone.
-    std::shared_ptr<decltype(JobStart::begin)> beginning = {};
-    std::uint64_t asked_boot_ms = 0;        // time at which `beginning` was posted
-    std::optional<KillReason> killed = {};  // reason of the requested kill
-    bool returned = false;                  // release the job to its queue when it has stopped
-    bool output_over = false;               // the output limit was exceeded
-    bool withheld = false;                  // the run is unkillable, and this was reported
-    bool held = false;                      // the channel is not read, since artifacts wait for the disk
-    bool between = false;  // between two stages: another thread uses the conversation, and the run has no process
+    bool has_begun = false;           // whether a stage has begun
+    std::uint64_t fence_boot_ms = 0;  // the latest fence that was received
+    // The only strong reference to the function that a strand will execute. Without it, the strand does nothing.
+    std::shared_ptr<decltype(JobStart::create_conversation)> conversation_factory = {};
+    std::uint64_t requested_boot_ms = 0;         // time at which conversation_factory was posted
+    std::optional<KillReason> kill_reason = {};  // set if a kill was requested
+    bool is_returning = false;                   // whether the job is released to its queue when it has stopped
+    bool output_limit_exceeded = false;          // whether the limit was exceeded
+    bool unkillable_reported = false;            // whether the run was reported as unkillable
+    bool is_channel_held = false;                // whether the channel is not read, since artifacts wait for the disk
+    // Whether the run is between two stages: another thread uses the conversation, and the run has no process.
+    bool between_stages = false;
   };
   struct EndedRun {  // a job without processes that waits for the report of its end
     Run run;
@@ -236,40 +237,40 @@ class JobRuns {
   void release_hanging_jobs();
   void launch(RunNumber, Run&);
   void start_waiting_jobs();
-  void release_job(const JobStart&, const std::string& why);
-  void release_waiting_jobs(const std::string& why);
-  void return_for_shortage(RunNumber, Run&, const Outcome&);
-  void release(RunNumber, const ClaimRef&, std::string reason, bool ran);
+  void release_job(const JobStart&, const std::string& reason);
+  void release_waiting_jobs(const std::string& reason);
+  void release_for_shortage(RunNumber, Run&, const Outcome&);
+  void release(RunNumber, const ClaimRef&, std::string reason, bool counts_delivery);
   void kill_run(RunNumber, Run&, KillReason);
   void process_channel(RunNumber, Run&, std::string_view bytes);
-  void pass_on_output(RunNumber, Run&);
+  void report_output(RunNumber, Run&);
   void flush_partials();
   void report_unkillable(RunNumber, Run&, const std::string& reason);
   void close_output(RunNumber, Run&);
-  void note(Run&, const std::vector<std::string>& lines);
+  void add_notes(Run&, const std::vector<std::string>& lines);
   void write_artifacts(RunNumber, Run&);
   void store_artifacts(RunNumber, EndedRun&);
   void advance_stage(RunNumber, Run&, Outcome);
   void finish(RunNumber, EndedRun&);
   static void count_output(const Run&, Outcome&);
-  EndReport end_of(EndedRun&, JobEnd);
+  EndReport build_end_report(EndedRun&, JobEnd);
   void reap_run(RunNumber);
-  // Releases the job to its queue after a stage may have begun. counted: whether the delivery counts. REQUIRES: no
-  // process of the run is left.
-  void drop(RunNumber, Run&, std::string why, bool counted = true);
-  template <class One>
-  void emit_action(One action) {
+  // Releases the job to its queue after a stage may have begun. counts_delivery: whether the delivery counts. REQUIRES:
+  // no process of the run is left.
+  void release_started_job(RunNumber, Run&, std::string reason, bool counts_delivery = true);
+  template <class ActionType>
+  void emit_action(ActionType action) {
     actions_.emplace_back(std::move(action));
   }
 
   Settings settings_;
-  std::mt19937_64 chance_;
+  std::mt19937_64 random_;
   std::unordered_map<RunNumber, Run> runs_;  // runs with a slot
-  std::unordered_map<RunNumber, EndedRun> endings_;
+  std::unordered_map<RunNumber, EndedRun> ended_runs_;
   PrefetchedJobs waiting_;
-  HangDetector beginnings_;  // detects lanes that do not answer
-  bool partials_ = false;    // whether an incomplete line may be waiting for its end
-  CurrentTime now_;          // time of the current step
+  HangDetector hang_detector_;      // detects strands that do not answer
+  bool has_partial_lines_ = false;  // whether an incomplete line may be waiting for its end
+  CurrentTime now_;                 // time of the current step
   std::vector<Action> actions_;
 };
 

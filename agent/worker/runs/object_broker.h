@@ -1,14 +1,14 @@
-// Serves the requests of scripts to the agent: the calls of the osis executor on the object store of their context.
+// Answers the calls of scripts on the object store of their context, such as osis.put (docs/executors/osis.md).
 //
-//   run loop --ask--> thread of the context --answer--> run loop
-//            --forget->  (with connections of its own)
+//   run loop --submit()---> thread of the context --Answer--> run loop
+//            --end_run()-->   (with connections of its own)
 //
 // A thread serves the calls of its runs round-robin, one step at a time, and the calls of one run in order. So a run
 // that waits for the write lock, or lists many objects, does not delay other runs. While the store is unavailable,
 // calls wait as long as their runs live.
 //
-// The thread's CPU time is counted by no limit of a job, so each run has a share of it: a run that has used more waits
-// with its next step.
+// No limit of a job counts the CPU time of the thread, so each run has a share of this time. A run that has used more
+// waits before its next step.
 #pragma once
 
 #include <cstddef>
@@ -23,39 +23,40 @@
 
 namespace mycojobs {
 
-struct BrokerLimits {
-  std::size_t calls_of_run = 16;       // pending calls of one run
-  std::size_t calls = 4096;            // pending calls of all runs of a context
-  std::size_t bytes = 64U << 20;       // total size of the pending calls of a context
-  std::uint32_t busy_ms = 20;          // first pause of a writer before it tries again; doubles up to 8 times the value
-  std::uint32_t unavailable_ms = 100;  // same while the store is unavailable; up to 32 times the value
-  std::uint64_t cpu_ns = 250'000'000;  // CPU time of the agent for the calls of one run in a second; 0: unlimited
-  std::uint64_t burst_ns = 500'000'000;  // CPU time after which cpu_ns holds
+struct ObjectBrokerLimits {
+  std::size_t max_calls_per_run = 16;        // pending calls of one run
+  std::size_t max_calls = 4096;              // pending calls of all runs of a context
+  std::size_t max_bytes = 64U << 20;         // total size of the pending calls of a context
+  std::uint32_t lock_retry_ms = 20;          // first wait for the write lock; doubles up to 8 times the value
+  std::uint32_t store_retry_ms = 100;        // first wait for an unavailable store; doubles up to 32 times the value
+  std::uint64_t cpu_ns_per_s = 250'000'000;  // CPU time of the agent for the calls of one run; 0 means unlimited
+  std::uint64_t cpu_burst_ns = 500'000'000;  // CPU time of a run before cpu_ns_per_s applies
 };
 
-class Broker {
+class ObjectBroker {
  public:
-  // Receives the answer of a call. Called by the threads of the contexts, and within ask() for a call that is refused
-  // at once. It must not call the broker.
+  // Receives the answer of a call. Called by the threads of the contexts, and within submit() for a call that is
+  // refused at once. The function must not call the broker.
   using Answer = std::function<void(RunNumber, std::string reply_json)>;
-  Broker(StoreFactory&, Answer, BrokerLimits = {});
-  ~Broker();  // Pending calls get no answer.
-  Broker(const Broker&) = delete;
-  Broker& operator=(const Broker&) = delete;
+  ObjectBroker(StoreFactory&, Answer, ObjectBrokerLimits = {});
+  ~ObjectBroker();  // Pending calls get no answer.
+  ObjectBroker(const ObjectBroker&) = delete;
+  ObjectBroker& operator=(const ObjectBroker&) = delete;
 
-  // Queues a call. Never blocks on a store. Each call gets one answer, unless its run is forgotten. Thread-safe.
-  void ask(BrokerCall);
+  // Queues a call. Never blocks on a store. Each call gets one answer, unless end_run() is called for its run.
+  // Thread-safe.
+  void submit(BrokerCall);
   // Reports the end of a run: its pending calls are dropped and its write lock is released. An answer that is being
   // delivered may still arrive. Thread-safe.
-  void forget(RunNumber);
+  void end_run(RunNumber);
 
  private:
   class ContextStrand;
-  Result<ContextStrand*> strand_of(Id context);
+  Result<ContextStrand*> find_or_create_strand(Id context);
 
   StoreFactory& stores_;
   const Answer answer_;
-  const BrokerLimits limits_;
+  const ObjectBrokerLimits limits_;
   std::mutex mutex_;
   std::map<Id, std::unique_ptr<ContextStrand>> strands_;
   std::map<RunNumber, Id> contexts_;  // contexts of the runs that made calls

@@ -6,7 +6,7 @@ namespace mycojobs {
 
 void PrefetchedJobs::add(JobStart job, std::uint64_t now_boot_ms) { jobs_.push_back({std::move(job), now_boot_ms}); }
 
-JobStart PrefetchedJobs::next(std::uint64_t now_boot_ms) {
+JobStart PrefetchedJobs::pop_first(std::uint64_t now_boot_ms) {
   WaitingJob first = std::move(jobs_.front());
   jobs_.pop_front();
   first.job.extend_deadline(now_boot_ms - first.since_boot_ms);
@@ -21,7 +21,7 @@ std::deque<PrefetchedJobs::WaitingJob>::iterator PrefetchedJobs::find(RunNumber 
   return std::find_if(jobs_.begin(), jobs_.end(), [run](const WaitingJob& each) { return each.job.run == run; });
 }
 
-std::optional<JobStart> PrefetchedJobs::take(RunNumber run) {
+std::optional<JobStart> PrefetchedJobs::remove(RunNumber run) {
   const auto found = find(run);
   if (found == jobs_.end()) return std::nullopt;
   JobStart job = std::move(found->job);
@@ -29,14 +29,14 @@ std::optional<JobStart> PrefetchedJobs::take(RunNumber run) {
   return job;
 }
 
-std::optional<JobStart> PrefetchedJobs::take_last() {
+std::optional<JobStart> PrefetchedJobs::pop_last() {
   if (jobs_.empty()) return std::nullopt;
   JobStart job = std::move(jobs_.back().job);
   jobs_.pop_back();
   return job;
 }
 
-void PrefetchedJobs::fence(RunNumber run, std::uint64_t fence_boot_ms) {
+void PrefetchedJobs::set_fence(RunNumber run, std::uint64_t fence_boot_ms) {
   const auto found = find(run);
   if (found == jobs_.end()) return;
   for (RunSpec& spec : found->job.specs) spec.fence_boot_ms = fence_boot_ms;

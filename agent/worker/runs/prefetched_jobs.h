@@ -18,18 +18,18 @@ class PrefetchedJobs {
   bool empty() const { return jobs_.empty(); }
   void add(JobStart, std::uint64_t now_boot_ms);
   // Removes and returns the first job. Its time limit starts with the run. REQUIRES: !empty().
-  JobStart next(std::uint64_t now_boot_ms);
+  JobStart pop_first(std::uint64_t now_boot_ms);
   // Returns whether the first job has waited for longer than kTimeoutMs. All jobs should then be released to their
   // queues.
   bool is_overdue(std::uint64_t now_boot_ms) const;
 
   // Removes and returns the job of a run, or returns no value if it does not wait.
-  std::optional<JobStart> take(RunNumber);
-  // Same, for the last job. The job that is released last is the next one of its queue, so jobs are released from the
-  // end.
-  std::optional<JobStart> take_last();
+  std::optional<JobStart> remove(RunNumber);
+  // Removes and returns the last job, or returns no value if no job waits. The job that is released last is the next
+  // job of its queue, so jobs are released from the end.
+  std::optional<JobStart> pop_last();
   // Sets the new fence of a run if it waits.
-  void fence(RunNumber, std::uint64_t fence_boot_ms);
+  void set_fence(RunNumber, std::uint64_t fence_boot_ms);
 
  private:
   struct WaitingJob {

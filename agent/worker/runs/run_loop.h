@@ -8,8 +8,8 @@
 //   ends of runs: the sandbox ---/ ^              \--> callbacks: reports, calls of scripts
 //                                  '-- results --- strands.h: work that can block
 //
-// Where a read of a pipe can block (job_pipes.h), the pipes of the run are read by a lane that is reserved for the run.
-// The lane may be blocked for as long as the job lives; the end of the run unblocks it.
+// Where a read of a pipe can block (job_pipes.h), the pipes of the run are read by a strand that is reserved for the
+// run. The strand may be blocked for as long as the job lives; the end of the run unblocks the strand.
 #pragma once
 
 #include <sys/epoll.h>
@@ -46,38 +46,38 @@ namespace mycojobs {
 class RunLoop {
  public:
   struct Callbacks {  // called on the thread of the loop, or within start(); they must not block or call start()
-    std::function<void(RunReport)> post;  // receives a report
-    // Receives a call of a script. The reply is passed to answer() later.
-    std::function<void(BrokerCall)> ask = [](const BrokerCall&) {};
-    std::function<void(RunNumber)> forget = [](RunNumber) {};  // the run needs no more answers
-    std::function<void(StartRejected)> cannot_begin = [](const StartRejected&) {};
-    std::function<void()> ending = [] {};  // endings() has grown, so slots have become free
-    std::function<void()> paused = [] {};  // the result of why_not_ready() has changed
-    WarmSecrets::IsCurrent has_secrets = [](Id, const std::vector<Secret>&) { return true; };
+    std::function<void(RunReport)> on_report;  // receives a report
+    // Receives a call of a script. The reply is later passed to answer().
+    std::function<void(BrokerCall)> on_call = [](const BrokerCall&) {};
+    std::function<void(RunNumber)> on_run_reaped = [](RunNumber) {};  // the run needs no more answers
+    std::function<void(StartRejected)> on_start_rejected = [](const StartRejected&) {};
+    std::function<void()> on_slots_freed = [] {};        // ending_count() has grown, so slots have become free
+    std::function<void()> on_readiness_changed = [] {};  // the result of unready_reason() has changed
+    WarmSecrets::IsCurrent has_current_secrets = [](Id, const std::vector<Secret>&) { return true; };
   };
-  // pace: receives the times at which runs end; must outlive the loop.
+  // run_rate: receives the times at which runs end; must outlive the loop.
   RunLoop(std::unique_ptr<Sandbox>, const Clock&, const WorkerSettings&, RunRate& pace, Callbacks);
   ~RunLoop() { stop(); }
-  const Result<void>& started() const { return started_; }  // error: the thread could not be created
-  void stop();  // Ends the sandbox and all jobs. Waits for functions that lanes are executing.
+  const Result<void>& started() const { return started_; }  // an error if the thread could not be created
+  void stop();  // Ends the sandbox and all jobs. Waits for functions that strands are executing.
 
   // The following functions are thread-safe. Unknown runs are ignored. If more jobs are started than there are slots,
-  // the others wait.
+  // the later jobs wait.
   void start(JobStart);
-  void fence(RunNumber run, std::uint64_t fence_boot_ms) { orders_.post(JobRuns::Fence{run, fence_boot_ms}); }
-  void kill(RunNumber run, KillReason reason) { orders_.post(JobRuns::Kill{run, reason}); }
+  void fence(RunNumber run, std::uint64_t fence_boot_ms) { posted_events_.post(JobRuns::Fence{run, fence_boot_ms}); }
+  void kill(RunNumber run, KillReason reason) { posted_events_.post(JobRuns::Kill{run, reason}); }
   void answer(RunNumber run, std::string reply_json) {
-    orders_.post(JobRuns::BrokerAnswered{run, std::move(reply_json)});
+    posted_events_.post(JobRuns::BrokerAnswered{run, std::move(reply_json)});
   }
-  void return_jobs() { orders_.post(JobRuns::ReturnJobs{}); }
-  // Returns false while there is no launcher, and for a while after a run could not be started: claim nothing then.
-  bool ready() const { return launcher_.may_start(clock_.boot_ms()); }
-  std::string why_not_ready() const {
-    return launcher_.unavailable_reason(clock_.boot_ms());
-  }                                                 // see LauncherWatch::unavailable_reason()
-  std::size_t endings() const { return endings_; }  // see JobRuns::endings()
-  void wake() { orders_.wake(); }                   // Causes one iteration of the loop.
-  const LivenessCounter& pulse() const { return liveness_; }
+  void return_jobs() { posted_events_.post(JobRuns::ReturnJobs{}); }
+  // Returns false while there is no launcher, and for a while after a run could not be started. No jobs should be
+  // claimed then.
+  bool can_start_runs() const { return launcher_.can_start_runs(clock_.boot_ms()); }
+  // See LauncherMonitor::unavailable_reason().
+  std::string unready_reason() const { return launcher_.unavailable_reason(clock_.boot_ms()); }
+  std::size_t ending_count() const { return ending_count_; }  // see JobRuns::ending_count()
+  void wake() { posted_events_.wake(); }                      // Causes one iteration of the loop.
+  const LivenessCounter& liveness() const { return liveness_; }
 
  private:
   void loop();
@@ -100,63 +100,65 @@ class RunLoop {
     JobPipe pipe;
     std::string bytes;
   };
-  bool may_block_reads(const RunSpec&) const;
-  std::string free_reading_lane() const;
+  bool can_reads_block(const RunSpec&) const;
+  std::string find_free_reading_strand() const;
   void read_in_background(RunNumber, JobPipes&, JobPipe, const std::string& strand);
   void on_background_read(BackgroundRead&);
   void on_pipe(RunNumber, JobPipes&, JobPipe);
   void read_pipe(RunNumber, JobPipes&, JobPipe);
-  void read_rest(RunNumber, JobPipes&);
-  void on_end(RunEnded&);
+  void drain_pipes(RunNumber, JobPipes&);
+  void on_run_ended(RunEnded&);
   void abandon_pipes(RunNumber);
-  void count(const RunEnded&);
-  void trace(const RunEnded&, const JobStart&, std::uint64_t setup_us);
-  void set_run_span(RunNumber, const std::optional<std::string>& detail);
-  void count_sandboxes();
-  void listen_to_output();
+  void record_metrics(const RunEnded&);
+  void record_span(const RunEnded&, const JobStart&, std::uint64_t setup_us);
+  void send_run_span(RunNumber, const std::optional<std::string>& detail);
+  void publish_sandbox_counts();
+  void watch_output();
   void resume_reading();
   void publish_ending_count();
   void restart_launcher();
-  void forget_outdated();
+  void end_outdated_warm_processes();
   int timeout_ms() const;
-  int timeout_of_runs_ms() const;  // without the pauses of pipes
+  int runs_timeout_ms() const;  // without the pauses of pipes
   void wait(std::unique_lock<std::mutex>&, std::span<epoll_event>& events);
-  void wake_in_time();  // Wakes the thread if its wait ends too late.
+  void shorten_wait();  // Ends the wait of the thread earlier if needed.
 
   // Held during an iteration of the loop and in start(), but not while the thread waits. Guards the members below that
   // are not thread-safe themselves.
-  std::mutex turn_;
+  std::mutex step_mutex_;
   std::unique_ptr<Sandbox> sandbox_;
   const Clock& clock_;
   Callbacks callbacks_;
-  RunRate& pace_;
+  RunRate& run_rate_;
   std::shared_ptr<Metrics> metrics_;
   std::shared_ptr<Traces> traces_;
-  SandboxCounts counted_;
-  Mailbox<JobRuns::Event> orders_;
+  SandboxCounts published_counts_;
+  Mailbox<JobRuns::Event> posted_events_;
   Fd epoll_;
-  TimerFd alarm_;
-  std::uint64_t waits_until_ms_ = 0;  // end of the current wait of the thread, on CLOCK_BOOTTIME
-  int watched_sandbox_ = -1;
+  TimerFd timer_;
+  std::uint64_t wait_end_ms_ = 0;  // end of the current wait of the thread, on CLOCK_BOOTTIME
+  int watched_sandbox_fd_ = -1;
   WarmSecrets warm_secrets_;
   JobRuns runs_;
   std::unordered_map<RunNumber, JobPipes> pipes_;
-  const std::set<Id> folder_contexts_;                        // WorkerSettings::folder_contexts
-  std::unordered_map<RunNumber, std::string> reading_lanes_;  // lanes that read the pipes of a run in place of the loop
-  std::unordered_map<RunNumber, RunEnded> ends_behind_reads_;  // reported after the last background read of the run
+  const std::set<Id> folder_contexts_;  // WorkerSettings::folder_contexts
+  std::unordered_map<RunNumber, std::string>
+      reading_strands_;  // names of the strands that read the pipes of a run in place of the loop
+  std::unordered_map<RunNumber, RunEnded>
+      deferred_ends_;  // ends that are reported after the last background read of the run
   Mailbox<BackgroundRead> background_reads_;
   struct EndedSpan {
-    std::string traceparent, of;
+    std::string traceparent, span_key;
     Span span;
   };
   std::unordered_map<RunNumber, EndedSpan> ended_spans_;  // spans of runs until the end of the job is known
-  bool lacks_threads_ = false;                            // a lane has no thread yet
-  bool unheard_ = false;                                  // the output of a run is not in the epoll set yet
+  bool has_missing_threads_ = false;                      // whether a strand has no thread yet
+  bool has_unwatched_output_ = false;                     // whether the output of a run is not in the epoll set yet
   std::uint64_t resume_at_ms_ = UINT64_MAX;               // end of the first pause of a pipe
-  LauncherWatch launcher_;
+  LauncherMonitor launcher_;
   LivenessCounter liveness_;
   StrandPool strands_;
-  std::atomic<std::size_t> endings_{0};
+  std::atomic<std::size_t> ending_count_{0};
   std::atomic<bool> stop_{false};
   Result<void> started_;
   std::thread thread_;

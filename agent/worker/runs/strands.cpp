@@ -12,42 +12,42 @@ void StrandPool::post(const std::string& name, Work work) {
   auto& strand = strands_[name];
   if (!strand) {
     strand = std::make_unique<Strand>();
-    start(name, *strand);
+    start_strand_thread(name, *strand);
   }
   {
     const std::lock_guard lock(strand->mutex);
-    strand->waiting.push_back(std::move(work));
+    strand->queue.push_back(std::move(work));
   }
   strand->changed.notify_one();
 }
 
-bool StrandPool::start(const std::string& name, Strand& strand) {
+bool StrandPool::start_strand_thread(const std::string& name, Strand& strand) {
   if (strand.thread.joinable()) return true;
-  auto thread = start_thread([&strand] { strand.loop(); }, name);
+  auto thread = start_thread([&strand] { strand.run(); }, name);
   if (thread) {
     strand.thread = std::move(*thread);
     return true;
   }
-  if (!std::exchange(is_short_, true))
+  if (!std::exchange(has_missing_threads_, true))
     log(LogLevel::error, "worker", "{}: {} (trying again)", name, thread.error().message);
   return false;
 }
 
-bool StrandPool::retry() {
-  if (!is_short_) return true;
-  bool all = true;
-  for (auto& [name, strand] : strands_) all = start(name, *strand) && all;
-  is_short_ = !all;
-  return all;
+bool StrandPool::create_missing_threads() {
+  if (!has_missing_threads_) return true;
+  bool is_complete = true;
+  for (auto& [name, strand] : strands_) is_complete = start_strand_thread(name, *strand) && is_complete;
+  has_missing_threads_ = !is_complete;
+  return is_complete;
 }
 
-void StrandPool::Strand::loop() {
+void StrandPool::Strand::run() {
   while (true) {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return stop || !waiting.empty(); });
+    changed.wait(lock, [this] { return stop || !queue.empty(); });
     if (stop) return;
-    const Work work = std::exchange(waiting.front(), {});
-    waiting.pop_front();
+    const Work work = std::exchange(queue.front(), {});
+    queue.pop_front();
     lock.unlock();
     work();
   }

@@ -18,9 +18,9 @@ namespace mycojobs {
 // Not thread-safe.
 class WarmSecrets {
  public:
-  using IsCurrent = std::function<bool(Id context, const std::vector<Secret>&)>;  // SecretsWatch::has()
+  using IsCurrent = std::function<bool(Id context, const std::vector<Secret>&)>;  // SecretWatcher::has()
 
-  static constexpr std::uint64_t kCheckMs = SecretsWatch::kCheckMs;
+  static constexpr std::uint64_t kCheckMs = SecretWatcher::kCheckMs;
   // Maximum number of keys. The key of the process that ends first is evicted.
   static constexpr std::size_t kMaxKeys = 1000;
 
@@ -28,14 +28,14 @@ class WarmSecrets {
   void on_run_started(const RunSpec&, const std::vector<Secret>&, std::uint64_t now_boot_ms);
   // Returns the keys with changed secrets, at most every kCheckMs. Keys that were returned before are returned again,
   // since a run that was prepared earlier may start later.
-  std::vector<std::string> outdated(const IsCurrent&, std::uint64_t now_boot_ms);
+  std::vector<std::string> list_outdated_keys(const IsCurrent&, std::uint64_t now_boot_ms);
   bool empty() const { return keys_.empty(); }
 
  private:
   struct Key {
     Id context = 0;
     std::vector<Secret> secrets;
-    std::uint64_t until_boot_ms = 0;  // time after which no process has the key
+    std::uint64_t until_boot_ms = 0;  // time from which on no process has the key
   };
   std::map<std::string, Key> keys_;
   std::uint64_t checked_boot_ms_ = 0;

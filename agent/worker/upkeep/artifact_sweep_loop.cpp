@@ -10,64 +10,68 @@
 namespace mycojobs {
 namespace {
 
-constexpr std::uint64_t kRestMs = 1000;  // a longer pause follows the end of a round
+constexpr std::uint64_t kMinRoundPauseMs = 1000;  // a pause of at least this length means that the round has ended
 
 // Returns the minimum time between the starts of two rounds. It is short enough that artifacts do not outlive their
 // records for long.
-std::uint64_t sweep_every_ms(const WorkerSettings& settings) {
-  constexpr std::uint64_t kMinMs = 1000;
-  constexpr std::uint64_t kMaxMs = 60000;
-  return settings.retention_ms == 0 ? kMaxMs : std::clamp(settings.retention_ms / 4, kMinMs, kMaxMs);
+std::uint64_t get_sweep_interval_ms(const WorkerSettings& settings) {
+  constexpr std::uint64_t kMinIntervalMs = 1000;
+  constexpr std::uint64_t kMaxIntervalMs = 60000;
+  return settings.retention_ms == 0 ? kMaxIntervalMs
+                                    : std::clamp(settings.retention_ms / 4, kMinIntervalMs, kMaxIntervalMs);
 }
 
 }  // namespace
 
-Sweeper::Sweeper(RecordStore& store, const Clock& clock, StoreHealth& health, const WorkerSettings& settings)
+ArtifactSweepLoop::ArtifactSweepLoop(RecordStore& store, const Clock& clock, StoreHealth& health,
+                                     const WorkerSettings& settings)
     : store_(store),
       health_(health),
       settings_(settings),
       contexts_(settings.contexts),
-      every_ms_(sweep_every_ms(settings)),
-      sweep_(clock, settings.state_dir, every_ms_) {}
+      interval_ms_(get_sweep_interval_ms(settings)),
+      sweep_(clock, settings.state_dir, interval_ms_) {}
 
-void Sweeper::failed(Id context, const Error& error) {
-  if (error.code == Code::unavailable) return health_.failed(context, "sweeping artifacts", error);
+void ArtifactSweepLoop::on_failed(Id context, const Error& error) {
+  if (error.code == Code::unavailable) return health_.on_failure(context, "sweeping artifacts", error);
   log(LogLevel::error, "worker", "context {}: artifacts stay: {}", context, error.message);
 }
 
 // Shows the artifacts of the context on this host in the metrics and in the record of the runner, which
 // context.overview reads.
-void Sweeper::publish_artifact_totals(Id context) {
+void ArtifactSweepLoop::publish_artifact_totals(Id context) {
   if (settings_.state_dir.empty()) return;
-  const ArtifactTotals totals = artifact_totals(settings_.state_dir, context);
-  const auto set = [&](Metric metric, const char* of, std::uint64_t bytes) {
-    settings_.metrics->set(metric, {context, of}, static_cast<double>(bytes));
+  const ArtifactTotals totals = read_artifact_totals(settings_.state_dir, context);
+  const auto set = [&](Metric metric, const char* scope, std::uint64_t bytes) {
+    settings_.metrics->set(metric, {context, scope}, static_cast<double>(bytes));
   };
   set(Metric::artifact_bytes, "all", totals.bytes);
   set(Metric::artifact_bytes, "largest", totals.largest_bytes);
   set(Metric::artifact_quota, "all", settings_.context_artifact_bytes);
   set(Metric::artifact_quota, "largest", settings_.caller_artifact_bytes);
-  if (const auto known = published_.find(context); known != published_.end() && known->second == totals.bytes) return;
+  if (const auto published = published_.find(context);
+      published != published_.end() && published->second == totals.bytes)
+    return;
   const Fields fields{{"artifact_bytes", std::to_string(totals.bytes)},
                       {"artifact_quota_bytes", std::to_string(settings_.context_artifact_bytes)}};
   const auto written = change_record_if(store_, context, redis_key(settings_.runner), fields, {});
   if (!written && written.error().code == Code::unavailable)
-    return health_.failed(context, "publishing artifacts", written.error());
+    return health_.on_failure(context, "publishing artifacts", written.error());
   if (written) published_[context] = totals.bytes;
   if (written || written.error().code == Code::not_found) return;  // a deleted record is not created again
   log(LogLevel::warn, "worker", "context {}: the record of the runner does not show its artifacts: {}", context,
       written.error().message);
 }
 
-std::uint64_t Sweeper::run_once() {
-  std::uint64_t pause = every_ms_;  // also the pause after an error
+std::uint64_t ArtifactSweepLoop::run_once() {
+  std::uint64_t pause = interval_ms_;  // also the pause after an error
   for (const Id context : contexts_) {
     if (stopped()) break;
-    if (const auto next = sweep_.sweep_some(store_, context); next) {
+    if (const auto next = sweep_.run_step(store_, context); next) {
       pause = std::min(pause, *next);
-      if (*next >= kRestMs) publish_artifact_totals(context);
+      if (*next >= kMinRoundPauseMs) publish_artifact_totals(context);
     } else {
-      failed(context, next.error());
+      on_failed(context, next.error());
     }
   }
   return pause;

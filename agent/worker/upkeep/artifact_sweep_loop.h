@@ -1,4 +1,4 @@
-// Sweeps the artifacts (artifacts/artifact_sweep.h) of every context. It has a thread and a store connection of its
+// Sweeps the artifacts (artifacts/artifact_cleanup.h) of every context. It has a thread and a store connection of its
 // own, since a disk can hang, and neither timers nor the leases of dead agents may wait for a disk. A loop of
 // base/loop_thread.h.
 #pragma once
@@ -7,28 +7,28 @@
 #include <map>
 #include <vector>
 
-#include "artifacts/artifact_sweep.h"
+#include "artifacts/artifact_cleanup.h"
 #include "base/loop_thread.h"
 #include "store/store_health.h"
 #include "worker/worker_types.h"
 
 namespace mycojobs {
 
-class Sweeper : public TimedLoop {
+class ArtifactSweepLoop : public TimedLoop {
  public:
-  Sweeper(RecordStore&, const Clock&, StoreHealth&, const WorkerSettings&);
+  ArtifactSweepLoop(RecordStore&, const Clock&, StoreHealth&, const WorkerSettings&);
   std::uint64_t run_once();  // Returns the time in ms until the next call.
 
  private:
-  void failed(Id context, const Error&);
+  void on_failed(Id context, const Error&);
   void publish_artifact_totals(Id context);
 
   RecordStore& store_;
   StoreHealth& health_;
   const WorkerSettings& settings_;
   std::vector<Id> contexts_;
-  std::uint64_t every_ms_;
-  ArtifactSweep sweep_;
+  std::uint64_t interval_ms_;
+  ArtifactCleanup sweep_;
   std::map<Id, std::uint64_t> published_;  // by context: artifact_bytes of the record of the runner
 };
 

@@ -11,113 +11,117 @@
 namespace mycojobs {
 namespace {
 
-// Recovery is promised within a lease plus one second. Two of these intervals and a step of the store fit into that
-// second.
-constexpr std::uint64_t kMinMs = 100, kMaxMs = 400;
-constexpr std::uint64_t kTickMs = 200;            // maximum interval of ticks
-constexpr std::uint64_t kHurryMs = 20;            // minimum time from the last tick to a tick that hurry() requests
-constexpr std::uint64_t kPartPauseMs = 5;         // between two portions, since other clients need the store too
-constexpr std::uint32_t kWaitForRecordMs = 2000;  // maximum wait of an entry of a queue or topic for its record
+// The specification guarantees recovery within a lease plus one second. Two of these intervals and a call of the store
+// take less than that second.
+constexpr std::uint64_t kMinLeaseCheckIntervalMs = 100, kMaxLeaseCheckIntervalMs = 400;
+constexpr std::uint64_t kMaxTickIntervalMs = 200;  // maximum interval of ticks
+constexpr std::uint64_t kMinTickIntervalMs =
+    20;  // minimum time from the last tick to a tick that request_early_tick() requests
+constexpr std::uint64_t kBatchPauseMs = 5;        // between two batches, so that other clients of the store are served
+constexpr std::uint32_t kMaxRecordWaitMs = 2000;  // maximum wait of an entry of a queue or topic for its record
 
 }  // namespace
 
 Maintenance::Maintenance(const Clock& clock, const WorkerSettings& settings)
     : clock_(clock),
       lease_ms_(settings.lease_ms),
-      every_ms_(std::clamp<std::uint64_t>(settings.lease_ms / 10, kMinMs, kMaxMs)) {
-  request_.missing_wait_ms = kWaitForRecordMs;
+      lease_check_interval_ms_(
+          std::clamp<std::uint64_t>(settings.lease_ms / 10, kMinLeaseCheckIntervalMs, kMaxLeaseCheckIntervalMs)) {
+  request_.missing_wait_ms = kMaxRecordWaitMs;
   request_.retention_ms = settings.retention_ms;
   request_.retention_count = settings.retention_count;
 }
 
-Result<std::uint64_t> Maintenance::look_after(const MaintenanceStore& store, Id context) {
-  NextTimes& turns = turns_[context];
-  Result<void> done;
-  const auto away = [&done] { return !done && done.error().code == Code::unavailable; };
-  const auto take = [&done](Result<void> one) {
-    if (!one && done) done = std::move(one);
+Result<std::uint64_t> Maintenance::run_due_work(const MaintenanceStore& store, Id context) {
+  NextTimes& next_times = next_times_[context];
+  Result<void> result;
+  const auto is_unavailable = [&result] { return !result && result.error().code == Code::unavailable; };
+  const auto store_error = [&result](Result<void> part) {
+    if (!part && result) result = std::move(part);
   };
-  take(tick(store, context, turns));
-  if (!away()) take(expire_leases(store, context, turns));
-  if (!away()) take(mark_lost_runners(store, context, turns));
-  if (!done) return tl::unexpected<Error>(std::move(done).error());
+  store_error(tick(store, context, next_times));
+  if (!is_unavailable()) store_error(expire_leases(store, context, next_times));
+  if (!is_unavailable()) store_error(mark_lost_runners(store, context, next_times));
+  if (!result) return tl::unexpected<Error>(std::move(result).error());
   const std::uint64_t now = clock_.boot_ms();
-  const std::uint64_t next = std::min({turns.next_tick, turns.next_leases, turns.next_runners});
+  const std::uint64_t next = std::min({next_times.next_tick, next_times.next_leases, next_times.next_runners});
   return next > now ? next - now : 0;
 }
 
-void Maintenance::hurry() {
-  for (auto& [context, turns] : turns_) turns.next_tick = std::min(turns.next_tick, turns.ticked + kHurryMs);
+void Maintenance::request_early_tick() {
+  for (auto& [context, next_times] : next_times_)
+    next_times.next_tick = std::min(next_times.next_tick, next_times.last_tick + kMinTickIntervalMs);
 }
 
 void Maintenance::clear_observations(Id context) {
   leases_[context].clear_observations();
-  std::erase_if(silent_, [context](const auto& entry) { return entry.first.first == context; });
+  std::erase_if(silent_runners_, [context](const auto& entry) { return entry.first.first == context; });
 }
 
-Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& turns) {
+Result<void> Maintenance::tick(LeaseStore& store, Id context, NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
-  if (now < turns.next_tick) return {};
-  turns.ticked = now;
-  turns.next_tick = now + std::min(every_ms_, kTickMs);
+  if (now < next_times.next_tick) return {};
+  next_times.last_tick = now;
+  next_times.next_tick = now + std::min(lease_check_interval_ms_, kMaxTickIntervalMs);
   MJ_TRY(reply, store.tick(context, request_));
-  if (reply.missing > 0 || reply.overdue > 0) {
+  if (reply.missing_records > 0 || reply.timed_out > 0) {
     log(LogLevel::info, "worker", "context {}: settled {}; {} waited too long in a queue", context,
-        count_with_noun(reply.missing, "late entry", "late entries"), count_with_noun(reply.overdue, "job"));
+        count_with_noun(reply.missing_records, "late entry", "late entries"), count_with_noun(reply.timed_out, "job"));
   }
-  // The store's value is relative to its answer.
-  const std::uint64_t answered = clock_.boot_ms();
-  if (reply.next_due_ms > 0) turns.next_tick = std::min(turns.next_tick, answered + reply.next_due_ms);
-  if (reply.more) turns.next_tick = answered + kPartPauseMs;
+  // next_due_ms counts from the answer of the store.
+  const std::uint64_t answer_ms = clock_.boot_ms();
+  if (reply.next_due_ms > 0) next_times.next_tick = std::min(next_times.next_tick, answer_ms + reply.next_due_ms);
+  if (reply.has_more) next_times.next_tick = answer_ms + kBatchPauseMs;
   return {};
 }
 
 Result<void> Maintenance::expire_leases(const StoreRoles<LeaseStore, RecordStore>& store, Id context,
-                                        NextTimes& turns) {
+                                        NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
-  if (now < turns.next_leases) return {};
-  turns.next_leases = now + every_ms_;
+  if (now < next_times.next_leases) return {};
+  next_times.next_leases = now + lease_check_interval_ms_;
   MJ_TRY(leases, store.as<LeaseStore>().leases(context));
-  Result<void> done;
-  for (const Lease& lease : leases_[context].unrenewed(leases, now, clock_.boot_ms(), lease_ms_)) {
+  Result<void> result;
+  for (const Lease& lease : leases_[context].find_unrenewed(leases, now, clock_.boot_ms(), lease_ms_)) {
     auto expired = store.as<LeaseStore>().expire(context, lease);
     if (!expired) {
-      done = tl::unexpected<Error>(std::move(expired).error());  // reported after the other leases were processed
-      if (done.error().code == Code::unavailable) return done;
+      result = tl::unexpected<Error>(std::move(expired).error());  // reported after the other leases were processed
+      if (result.error().code == Code::unavailable) return result;
     } else if (*expired) {
       auto record = store.as<RecordStore>().load(context, lease.job_key);  // for the trace id in the log line; optional
       log(LogLevel::warn, "worker", "{}: its lease ran out; back to its queue",
-          in_trace(lease.job_key, record ? decode<Job>(*record).record.traceparent : ""));
+          name_with_trace(lease.job_key, record ? decode<Job>(*record).record.traceparent : ""));
     }
   }
-  return done;
+  return result;
 }
 
 Result<void> Maintenance::mark_lost_runners(const StoreRoles<RunnerStore, RecordStore>& store, Id context,
-                                            NextTimes& turns) {
+                                            NextTimes& next_times) {
   const std::uint64_t now = clock_.boot_ms();
-  if (now < turns.next_runners) return {};
-  turns.next_runners = now + std::max<std::uint64_t>(lease_ms_, 1000);  // the check reads the record of every runner
+  if (now < next_times.next_runners) return {};
+  next_times.next_runners =
+      now + std::max<std::uint64_t>(lease_ms_, 1000);  // the check reads the record of every runner
   MJ_TRY(runners, store.as<RunnerStore>().held_runners(context));
-  const std::uint64_t answered = clock_.boot_ms();
-  decltype(silent_) still;
+  const std::uint64_t answer_ms = clock_.boot_ms();
+  decltype(silent_runners_) still_silent;
   for (const RunnerInfo& info : runners) {
     if (info.held_ms > 0 || info.runner.detail == kRunnerLost) continue;
     const auto key = std::pair(context, info.runner.id);
-    const auto before = silent_.find(key);
-    if (before == silent_.end() || before->second.instance != info.hold.instance) {
-      still[key] = {info.hold.instance, answered};
-    } else if (now - before->second.since_boot_ms < lease_ms_) {
-      still[key] = before->second;
+    const auto known = silent_runners_.find(key);
+    if (known == silent_runners_.end() || known->second.instance != info.holder.instance) {
+      still_silent[key] = {info.holder.instance, answer_ms};
+    } else if (now - known->second.since_boot_ms < lease_ms_) {
+      still_silent[key] = known->second;
     } else {
       MJ_CHECK(mark_runner(store, context, info.runner.id, kRunnerLost));
       log(LogLevel::warn, "worker",
           "context {}: runner {} is lost: process {} on {} has been silent for more than a lease", context,
-          info.runner.id, info.hold.pid, info.hold.host);
+          info.runner.id, info.holder.pid, info.holder.host);
     }
   }
-  std::erase_if(silent_, [context](const auto& entry) { return entry.first.first == context; });
-  silent_.merge(still);
+  std::erase_if(silent_runners_, [context](const auto& entry) { return entry.first.first == context; });
+  silent_runners_.merge(still_silent);
   return {};
 }
 

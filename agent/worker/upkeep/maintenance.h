@@ -17,24 +17,25 @@
 
 namespace mycojobs {
 
-// The roles of a store that housekeeping uses.
+// The roles of a store that Maintenance uses.
 using MaintenanceStore = StoreRoles<LeaseStore, RunnerStore, RecordStore>;
 
 class Maintenance {
  public:
   Maintenance(const Clock& clock, const WorkerSettings& settings);
 
-  // Does the due work of the context, in bounded portions. Returns the time in ms until more work is due; an earlier
-  // call is cheap. Error: a part of the work failed; the other parts were done unless the store is unavailable.
-  Result<std::uint64_t> look_after(const MaintenanceStore&, Id context);
-  // Work may be due earlier than expected: the next call checks again, after a short minimum interval.
-  void hurry();
-  // The store was unavailable: discards the observations of leases and runners, which may be outdated.
+  // Does the due work of the context, in bounded batches. Returns the time in ms until more work is due; an earlier
+  // call is cheap. An error means that a part of the work failed; the other parts were done unless the store is
+  // unavailable.
+  Result<std::uint64_t> run_due_work(const MaintenanceStore&, Id context);
+  // Requests a tick with the next call, since work may be due earlier than expected. A short minimum interval applies.
+  void request_early_tick();
+  // Discards the observations of leases and runners, which are outdated after the store was unavailable.
   void clear_observations(Id context);
 
  private:
   struct NextTimes {  // times on CLOCK_BOOTTIME
-    std::uint64_t ticked = 0, next_tick = 0, next_leases = 0, next_runners = 0;
+    std::uint64_t last_tick = 0, next_tick = 0, next_leases = 0, next_runners = 0;
   };
   struct SilentRunner {
     std::string instance;
@@ -47,10 +48,11 @@ class Maintenance {
   const Clock& clock_;
   TickRequest request_;
   std::uint32_t lease_ms_;
-  std::uint64_t every_ms_;  // interval of the checks of leases
-  std::map<Id, NextTimes> turns_;
+  std::uint64_t lease_check_interval_ms_;  // interval of the checks of leases
+  std::map<Id, NextTimes> next_times_;
   std::map<Id, LeaseObserver> leases_;
-  std::map<std::pair<Id, Id>, SilentRunner> silent_;  // runners that did not renew their hold in time
+  std::map<std::pair<Id, Id>, SilentRunner>
+      silent_runners_;  // by context and runner: runners that did not renew their hold in time
 };
 
 }  // namespace mycojobs

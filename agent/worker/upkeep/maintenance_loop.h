@@ -17,7 +17,7 @@ class MaintenanceLoop : public TimedLoop {
   MaintenanceLoop(MaintenanceStore, const Clock&, StoreHealth&, WorkerSettings);
   // Wakes the loop, since work may be due earlier than expected. Thread-safe.
   void run_soon();
-  const LivenessCounter& pulse() const { return liveness_; }  // Thread-safe.
+  const LivenessCounter& liveness() const { return liveness_; }  // Thread-safe.
 
   std::uint64_t run_once();  // Returns the time in ms until the next call.
 
@@ -25,10 +25,10 @@ class MaintenanceLoop : public TimedLoop {
   MaintenanceStore store_;
   StoreHealth& health_;
   WorkerSettings settings_;
-  Maintenance housekeeping_;
+  Maintenance maintenance_;
   ContextPauses pauses_;
   LivenessCounter liveness_;
-  std::atomic<bool> hurry_{false};
+  std::atomic<bool> early_tick_requested_{false};
 };
 
 }  // namespace mycojobs

@@ -15,27 +15,27 @@ PrerequisiteChecker::PrerequisiteChecker(PrerequisiteStores store, const Clock& 
 
 void PrerequisiteChecker::wait_until_due(std::uint64_t ms) {
   evaluator_.wait(wakeup_fd(), static_cast<std::uint32_t>(ms),
-                  [this](Id context, const Error& error) { failed(context, error); });
+                  [this](Id context, const Error& error) { on_failed(context, error); });
   clear_wakeup();
 }
 
 std::uint64_t PrerequisiteChecker::run_once() {
   for (const Id context : contexts_) {
-    std::uint64_t& next = next_boot_ms_[context];
-    if (stopped() || clock_.boot_ms() < next) continue;
+    std::uint64_t& next_check = next_checks_boot_ms_[context];
+    if (stopped() || clock_.boot_ms() < next_check) continue;
     if (auto again_ms = evaluator_.look(context); again_ms) {
       pauses_.on_success(context);
-      next = clock_.boot_ms() + *again_ms;
+      next_check = clock_.boot_ms() + *again_ms;
     } else {
-      failed(context, again_ms.error());
-      pauses_.failed(context);
-      next = clock_.boot_ms() + pauses_.left_ms(context);
+      on_failed(context, again_ms.error());
+      pauses_.on_failure(context);
+      next_check = clock_.boot_ms() + pauses_.remaining_ms(context);
     }
   }
   const std::uint64_t now = clock_.boot_ms();
-  std::uint64_t first = now + 1000;
-  for (const auto& [context, at] : next_boot_ms_) first = std::min(first, at);
-  return first > now ? first - now : 0;
+  std::uint64_t first_ms = now + 1000;
+  for (const auto& [context, check_ms] : next_checks_boot_ms_) first_ms = std::min(first_ms, check_ms);
+  return first_ms > now ? first_ms - now : 0;
 }
 
 }  // namespace mycojobs

@@ -19,14 +19,14 @@ class PrerequisiteChecker : public TimedLoop {
   void wait_until_due(std::uint64_t ms);
 
  private:
-  void failed(Id context, const Error& error) { health_.failed(context, "checking prerequisites", error); }
+  void on_failed(Id context, const Error& error) { health_.on_failure(context, "checking prerequisites", error); }
 
   const Clock& clock_;
   StoreHealth& health_;
   std::vector<Id> contexts_;
   PrerequisiteEvaluator evaluator_;
   ContextPauses pauses_;
-  std::map<Id, std::uint64_t> next_boot_ms_;
+  std::map<Id, std::uint64_t> next_checks_boot_ms_;  // by context
 };
 
 }  // namespace mycojobs

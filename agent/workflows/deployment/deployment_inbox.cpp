@@ -6,67 +6,68 @@
 namespace mycojobs {
 namespace {
 
-const std::string kAnybody;                 // queue of the entries with unknown targets
-constexpr std::uint64_t kEntryBytes = 600;  // memory of an entry without its texts
+const std::string kUnknownTargets;                  // queue of the entries with unknown targets
+constexpr std::uint64_t kEntryOverheadBytes = 600;  // memory of an entry without its texts
 
-std::uint64_t bytes_of(const InboxEntry& mail) {
-  std::uint64_t bytes = kEntryBytes;
-  for (const auto& [name, text] : mail.fields) bytes += name.size() + text.size();
+std::uint64_t compute_entry_bytes(const InboxEntry& entry) {
+  std::uint64_t bytes = kEntryOverheadBytes;
+  for (const auto& [name, text] : entry.fields) bytes += name.size() + text.size();
   return bytes;
 }
 
 }  // namespace
 
 Result<void> DeploymentInbox::read(WorkflowStore& store, Id context, const std::string& deployment,
-                                   const Targets& targets) {
-  group_by_instance(targets);
+                                   const TargetFinder& find_targets) {
+  group_by_instance(find_targets);
   if (bytes_ >= limits_.bytes) return {};
-  if (empty()) last_read_.clear();  // An inbox that was deleted or restored starts with lower ids.
-  const std::uint64_t max = std::min(kMaxMailBytes, limits_.bytes - bytes_);
-  MJ_TRY(mail, store.mail(context, deployment, limits_.page, max, last_read_));
-  for (InboxEntry& each : mail) {
-    last_read_ = each.id;
-    bytes_ += bytes_of(each);
-    unsorted_.push_back(std::move(each));
+  if (empty()) last_read_id_.clear();  // An inbox that was deleted or restored starts with lower ids.
+  const std::uint64_t max = std::min(kMaxInboxReadBytes, limits_.bytes - bytes_);
+  MJ_TRY(entries, store.read_inbox(context, deployment, limits_.page, max, last_read_id_));
+  for (InboxEntry& entry : entries) {
+    last_read_id_ = entry.id;
+    bytes_ += compute_entry_bytes(entry);
+    unsorted_entries_.push_back(std::move(entry));
   }
-  group_by_instance(targets);
+  group_by_instance(find_targets);
   return {};
 }
 
-void DeploymentInbox::group_by_instance(const Targets& targets) {
-  while (!unsorted_.empty()) {
-    auto wanted = targets(unsorted_.front());
-    const bool before = wanted ? queues_.contains(kAnybody) : waiting_ > 0 && !queues_.contains(kAnybody);
-    if (before) return;
+void DeploymentInbox::group_by_instance(const TargetFinder& find_targets) {
+  while (!unsorted_entries_.empty()) {
+    auto targets = find_targets(unsorted_entries_.front());
+    const bool must_wait =
+        targets ? queues_.contains(kUnknownTargets) : entry_count_ > 0 && !queues_.contains(kUnknownTargets);
+    if (must_wait) return;
     auto entry = std::make_shared<Entry>();
-    entry->targets = wanted ? std::move(*wanted) : std::vector{kAnybody};
+    entry->targets = targets ? std::move(*targets) : std::vector{kUnknownTargets};
     std::sort(entry->targets.begin(), entry->targets.end());
     entry->targets.erase(std::unique(entry->targets.begin(), entry->targets.end()), entry->targets.end());
-    entry->mail = std::move(unsorted_.front());
-    unsorted_.pop_front();
-    entry->bytes = bytes_of(entry->mail);
+    entry->entry = std::move(unsorted_entries_.front());
+    unsorted_entries_.pop_front();
+    entry->bytes = compute_entry_bytes(entry->entry);
     add(std::move(entry));
   }
 }
 
 void DeploymentInbox::add(std::shared_ptr<Entry> entry) {
-  ++waiting_;
+  ++entry_count_;
   for (const std::string& target : entry->targets) {
     auto& queue = queues_[target];
-    if (queue.empty()) ++entry->first_of;
+    if (queue.empty()) ++entry->ready_targets;
     queue.push_back(entry);
   }
-  if (entry->first_of == entry->targets.size()) next_.push_back(std::move(entry));
+  if (entry->ready_targets == entry->targets.size()) deliverable_entries_.push_back(std::move(entry));
 }
 
-std::optional<InboxEntry> DeploymentInbox::take(const std::function<bool(const std::string&)>& waits) {
-  const auto free = [&](const std::shared_ptr<Entry>& entry) {
-    return !waits || std::none_of(entry->targets.begin(), entry->targets.end(), waits);
+std::optional<InboxEntry> DeploymentInbox::pop(const std::function<bool(const std::string&)>& is_held_back) {
+  const auto is_deliverable = [&](const std::shared_ptr<Entry>& entry) {
+    return !is_held_back || std::none_of(entry->targets.begin(), entry->targets.end(), is_held_back);
   };
-  const auto found = std::find_if(next_.begin(), next_.end(), free);
-  if (found == next_.end()) return std::nullopt;
+  const auto found = std::find_if(deliverable_entries_.begin(), deliverable_entries_.end(), is_deliverable);
+  if (found == deliverable_entries_.end()) return std::nullopt;
   const std::shared_ptr<Entry> entry = *found;
-  next_.erase(found);
+  deliverable_entries_.erase(found);
   for (const std::string& target : entry->targets) {
     const auto queue = queues_.find(target);
     queue->second.pop_front();
@@ -75,11 +76,11 @@ std::optional<InboxEntry> DeploymentInbox::take(const std::function<bool(const s
       continue;
     }
     const auto& first = queue->second.front();
-    if (++first->first_of == first->targets.size()) next_.push_back(first);
+    if (++first->ready_targets == first->targets.size()) deliverable_entries_.push_back(first);
   }
-  --waiting_;
+  --entry_count_;
   bytes_ -= entry->bytes;
-  return std::move(entry->mail);
+  return std::move(entry->entry);
 }
 
 }  // namespace mycojobs

@@ -43,18 +43,19 @@
 namespace mycojobs {
 
 struct DeploymentLimits {
-  std::uint64_t snapshot_every = 5000;  // facts between snapshots; at least the number of instances
-  std::size_t mail = 200, steps = 128;  // maximum numbers for one commit
-  StepShares shares = {};               // distribution of the threads for steps
+  std::uint64_t snapshot_every = 5000;                   // facts between snapshots; at least the number of instances
+  std::size_t max_inbox_entries = 200, max_steps = 128;  // for one commit
+  StepShares shares = {};                                // distribution of the threads for steps
   // Time that a commit waits for running steps. A round waits at most twice as long for each owner.
   std::uint64_t step_wait_ms = 8;
   std::uint64_t owner_ms = 50;  // time of a round for the deployments of an owner
-  std::size_t cell_mail = kMaxCellMail;
-  // Maximum size of the facts of incoming mail in one commit; the results of steps may add the same size again. A Redis
+  std::size_t max_inbox_events = kMaxCellInboxEntries;
+  // Maximum size of the facts of inbox entries in one commit; the results of steps may add the same size again. A Redis
   // command is limited to 256 MiB.
-  std::size_t bytes = 48U << 20;
-  std::uint64_t collected = 64U << 20;             // bytes of long states that are written before a collection
-  std::size_t snapshot_bytes = kMaxSnapshotBytes;  // a larger deployment gets no snapshot; its journal has all facts
+  std::size_t max_commit_bytes = 48U << 20;
+  std::uint64_t min_collection_bytes = 64U << 20;  // bytes of spilled states that are written before a collection
+  std::size_t max_snapshot_bytes =
+      kMaxSnapshotBytes;  // a larger deployment gets no snapshot; its journal has all facts
 };
 
 class DeploymentLoop {
@@ -63,19 +64,22 @@ class DeploymentLoop {
     Store& store;
     FlowStore& flows;
     WorkflowStore& deployments;
-    StepRunner take_step;
+    StepRunner run_step;
     const Clock& clock;
     JobLimits limits = {};  // limits of the jobs and flows that effects start
     std::shared_ptr<Metrics> metrics = no_metrics();
     // Called by any thread when a step has ended between two rounds.
     std::function<void()> wake = [] {};
   };
-  DeploymentLoop(Dependencies parts, Id context, DeploymentLimits limits = {})
-      : parts_(std::move(parts)), context_(context), limits_(limits), pool_(limits.shares, parts_.wake) {}
+  DeploymentLoop(Dependencies dependencies, Id context, DeploymentLimits limits = {})
+      : dependencies_(std::move(dependencies)),
+        context_(context),
+        limits_(limits),
+        pool_(limits.shares, dependencies_.wake) {}
 
   // Runs one round. Returns the time in ms until the next round if no event arrives before; 0: more work is waiting.
   // Error unavailable: the store did not answer.
-  Result<std::uint64_t> round();
+  Result<std::uint64_t> run_round();
   // Drops all state and checks every deployment for unfinished work. To be called after leadership was acquired or the
   // connection was lost.
   Result<void> recover();
@@ -87,64 +91,64 @@ class DeploymentLoop {
   struct Deployment {
     LoadedDeployment loaded;
     DeploymentInbox inbox = DeploymentInbox();
-    std::map<InstanceId, std::uint64_t> backoffs = {};  // paused instances and the ends of their pauses, in local time
-    std::map<InstanceId, std::uint64_t> pauses = {};    // lengths of the latest pauses, in ms
-    std::vector<std::shared_ptr<PendingStep>> running = {};  // steps in the pool, in the order of their start
-    bool is_slow = false;                                    // the steps take longer than a commit waits for them
-    std::string looked = {};                                 // last carrier that the sweep has checked
-    std::uint64_t next_look_ms = 0;                          // time of the next check, in local time
-    std::set<std::string> unheard = {};                      // ended carriers that a sweep has found
-    std::map<std::string, std::string> refused = {};         // reasons for which receipts were rejected, by carrier
-    int drained = 0;                                         // passes in which mail was held back to allow a snapshot
+    std::map<InstanceId, std::uint64_t> backoff_ends = {};       // ends of the pauses of failing instances, local time
+    std::map<InstanceId, std::uint64_t> backoff_delays_ms = {};  // lengths of the latest pauses
+    std::vector<std::shared_ptr<PendingStep>> running_steps = {};  // in the order of their start
+    bool has_slow_steps = false;                                   // steps take longer than a commit waits for them
+    std::string poll_cursor = {};                                  // last effect reference that the sweep has checked
+    std::uint64_t next_poll_ms = 0;                                // time of the next check, local time
+    std::set<std::string> missed_completions = {};                 // ended jobs and flows that a sweep has found
+    std::map<std::string, std::string> refusal_reasons = {};       // reasons of rejected receipts, by effect reference
+    int drain_passes = 0;  // passes in which inbox entries were held back to allow a snapshot
   };
   struct Backoff {
     std::uint64_t until_ms = 0;  // local time
-    std::string why;
+    std::string reason;
   };
-  void add_turn(const std::string& name);
+  void enqueue_turn(const std::string& name);
   bool is_backing_off(const std::string& name) const;
   // Returns 0 until the deployment has been loaded.
-  Id owner_of_deployment(const std::string& name) const;
+  Id find_owner(const std::string& name) const;
   // Returns whether any work was done.
-  Result<bool> take_turns();
+  Result<bool> run_turns();
   // Returns whether the deployment has more work.
   Result<bool> process_deployment(Id owner, const std::string& name, std::uint64_t until_ms);
-  void backoffs(const std::string& name, const Error&);
-  Result<Deployment*> find_deployment(const std::string& name);
+  void back_off(const std::string& name, const Error&);
+  Result<Deployment*> load_deployment(const std::string& name);
   Result<bool> run_commit(Deployment&);
   bool should_drain(Deployment&);
   Result<bool> take_snapshot(LoadedDeployment&);
-  std::uint64_t due_of(const Deployment&);
-  // Incoming mail.
-  Result<std::size_t> decide_mail(Deployment&);
+  std::uint64_t compute_due_ms(const Deployment&);
+  // Inbox entries.
+  Result<std::size_t> process_inbox(Deployment&);
   Result<void> decide_entry(LoadedDeployment&, const InboxEntry&);
   Result<void> decide_receipt(LoadedDeployment&, ReceiptArrived);
   // Decides, and assigns the resulting facts to the trace. An empty trace assigns none.
   Result<void> decide_traced(LoadedDeployment&, const std::string& traceparent, const WorkflowInput&);
-  std::string trace_of(const LoadedDeployment&, const PendingIntent&) const;
-  std::string trace_of(const LoadedDeployment&, std::uint64_t height) const;
-  // Restores the trace of an intent from the record of its carrier, after a change of leaders.
+  std::string find_trace(const LoadedDeployment&, const PendingIntent&) const;
+  std::string find_trace(const LoadedDeployment&, std::uint64_t height) const;
+  // Restores the trace of an intent from the record of its job or flow, after a change of leaders.
   void load_trace(const LoadedDeployment&, const std::string& intent, const std::string& traceparent);
-  Result<std::optional<ReceiptArrived>> receipt_of_job(LoadedDeployment&, const std::string& job_key);
-  Result<std::optional<ReceiptArrived>> receipt_of_flow(LoadedDeployment&, const std::string& flow_key);
-  Result<std::optional<ReceiptArrived>> receipt_of_effect_ref(LoadedDeployment&, const std::string& effect_ref);
-  Result<std::string> pubkey_of(Id runner);
-  Result<std::string> receipt_error(const EndedJob&, const Job&, const std::string& intent);
+  Result<std::optional<ReceiptArrived>> build_job_receipt(LoadedDeployment&, const std::string& job_key);
+  Result<std::optional<ReceiptArrived>> build_flow_receipt(LoadedDeployment&, const std::string& flow_key);
+  Result<std::optional<ReceiptArrived>> build_receipt(LoadedDeployment&, const std::string& effect_ref);
+  Result<std::string> load_pubkey(Id runner);
+  Result<std::string> check_receipt(const EndedJob&, const Job&, const std::string& intent);
   Result<void> process_completions(Deployment&);
   // Periodic checks for lost notifications.
   Result<void> sweep();
   Result<std::vector<std::string>> poll_deployments(const std::vector<std::string>& names);
   bool has_missed_event(const Deployment&, const DeploymentPollResult&);
-  Result<std::size_t> settle_timers(LoadedDeployment&);
+  Result<std::size_t> complete_timers(LoadedDeployment&);
   // Steps.
   Result<std::size_t> run_steps(Deployment&);
-  Result<void> begin_steps(Deployment&, std::size_t max, std::size_t most_bytes);
+  Result<void> start_steps(Deployment&, std::size_t max, std::size_t max_bytes);
   void submit(const std::string& deployment, Id owner, std::shared_ptr<PendingStep>);
-  static Result<StepAnswer> answer_of(const StepRunner&, const PendingStep&);
+  static Result<StepAnswer> execute_step(const StepRunner&, const PendingStep&);
   void wait_for_steps(Deployment&);
-  Result<std::size_t> end_steps(Deployment&, std::size_t most_bytes);
-  void back_off_instance(Deployment&, const InstanceId&, const MailId&, const std::string& why);
-  void forget(const std::string& name);  // Drops the decisions that were not committed.
+  Result<std::size_t> collect_answers(Deployment&, std::size_t max_bytes);
+  void back_off_instance(Deployment&, const InstanceId&, const InboxEventId&, const std::string& reason);
+  void unload(const std::string& name);  // Drops the decisions that were not committed.
   // Effects.
   Result<std::size_t> publish_effects(LoadedDeployment&);
   Result<void> publish_effect(LoadedDeployment&, const std::string& intent);
@@ -159,15 +163,16 @@ class DeploymentLoop {
   Result<std::string> start_flow(LoadedDeployment&, const PendingIntent&, Id owner, const nlohmann::json& params,
                                  DispatchContext&);
   // Returns the hash of the definition of the newest flow with that name that may be started in the owner's name.
-  Result<std::string> definition_for(Id owner, const std::string& name);
+  Result<std::string> find_definition(Id owner, const std::string& name);
   Result<std::string> send_signal(const PendingIntent&, Id owner, const nlohmann::json& params);
   Result<void> cancel_effects(LoadedDeployment&, const std::string& intent);
   Result<void> cancel_instance(LoadedDeployment&, const InboxEntry&);
-  // key: idempotency key of the request, so that a flow is cancelled once. A carrier that has ended is not changed.
+  // Cancels a job or flow. A job or flow that has ended is not changed. `key` is the idempotency key of the request, so
+  // that a flow is cancelled once.
   Result<void> cancel_effect_ref(const std::string& key, const std::string& effect_ref, Id owner);
   Sample sample() const;
 
-  Dependencies parts_;
+  Dependencies dependencies_;
   Id context_;
   DeploymentLimits limits_;
   RunCache runs_{1000};
@@ -179,7 +184,7 @@ class DeploymentLoop {
   std::uint64_t step_waits_ = 0;
   std::map<std::string, DeploymentTraces> traces_;
   std::map<Id, std::string> pubkeys_;                  // public keys of runners, as of this round
-  std::optional<AclContext> place_;                    // as of this round
+  std::optional<AclContext> acl_context_;              // as of this round
   std::uint64_t next_list_ms_ = 0, next_poll_ms_ = 0;  // local time
   std::uint64_t now_ms_ = 0;                           // clock of the store, as of this pass
   StepPool pool_;                                      // Last member: its threads use the members above.

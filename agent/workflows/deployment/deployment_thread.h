@@ -18,7 +18,7 @@ class DeploymentThread final : public ContextLoopBase {
                                                          JobLimits = {}, std::shared_ptr<Metrics> = no_metrics());
   ~DeploymentThread() override { thread_.stop(); }  // Waits for the current commit.
 
-  void set_leads(bool);  // any thread
+  void set_leader(bool);  // any thread
   const Result<void>& started() const { return thread_.started(); }
   std::uint64_t run_once();
 
@@ -30,13 +30,13 @@ class DeploymentThread final : public ContextLoopBase {
   };
   DeploymentThread(Stores, std::unique_ptr<Waiter>, const Clock&, Id context, StepRunner, JobLimits,
                    std::shared_ptr<Metrics>);
-  void reconnected() override { recovers_ = true; }
+  void reconnected() override { needs_recovery_ = true; }
 
   Stores stores_;
-  DeploymentLoop rounds_;
+  DeploymentLoop loop_;
   LogOnce log_once_;
-  bool recovers_ = true;
-  std::atomic<bool> leads_{false};
+  bool needs_recovery_ = true;
+  std::atomic<bool> is_leader_{false};
   LoopThread<DeploymentThread> thread_{*this};  // Last member: the thread uses all members above.
 };
 

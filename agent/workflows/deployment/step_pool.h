@@ -1,5 +1,5 @@
 // Threads that run the steps of a context's workflows, so that a round of the context does not block on a step. Each
-// deployment (a world) has a queue of its own:
+// deployment has a queue of its own:
 //
 //   order     deployments with queued steps are served round-robin; the steps of a deployment run in order
 //   shares    an owner has at most `per_owner` threads, and at most `per_deployment` of them in one deployment, so that
@@ -49,7 +49,6 @@ class StepPool {
   void drop_queued(const std::string& deployment);
   // Blocks until `done` returns true or the time has passed. `done` is called whenever a step has ended. Returns the
   // last result of `done`.
-  // it is done.
   bool wait(std::uint64_t most_ms, const std::function<bool()>& done);
   // Returns the deployments with steps that ended since the last call.
   std::set<std::string> pop_finished();

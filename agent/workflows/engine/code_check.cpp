@@ -7,30 +7,32 @@
 
 namespace mycojobs::workflow {
 
-// Runs a first step with no state and an empty event. Only a failure to load is reported.
+// Runs a first step with no state and an empty event. Returns a problem only if the code cannot be loaded.
 Result<std::optional<CodeProblem>> CodeChecker::check_code(const std::string& module, const std::string& entrypoint,
                                                            const std::string& source) {
-  MJ_TRY(failure, failure_of(module, entrypoint, source));
+  MJ_TRY(failure, find_failure(module, entrypoint, source));
   if (!failure) return std::nullopt;
   if (failure->kind != StepFailureKind::load) {
-    // The failure may belong to the step or to the top level. A library function as entrypoint has the same top level
-    // and a trivial step.
-    MJ_TRY(top, failure_of(module, "rawequal", source));
-    if (!top || top->kind == StepFailureKind::value || top->kind == StepFailureKind::script) return std::nullopt;
-    failure = std::move(top);
+    // The failure may be caused by the step or by the top level of the module. With a library function as entrypoint
+    // the module has the same top level and a trivial step, so only a failure of the top level occurs again.
+    MJ_TRY(top_level_failure, find_failure(module, "rawequal", source));
+    if (!top_level_failure || top_level_failure->kind == StepFailureKind::value ||
+        top_level_failure->kind == StepFailureKind::script)
+      return std::nullopt;
+    failure = std::move(top_level_failure);
   }
-  CodeProblem fault{std::move(failure->message), failure->line.value_or(0), false};
-  const std::string prefix = module + ':' + std::to_string(fault.line) + ": ";
-  if (fault.message.starts_with(prefix)) fault.message.erase(0, prefix.size());
-  fault.no_entrypoint = fault.message.find("it defines no function") != std::string::npos;
-  return fault;
+  CodeProblem problem{std::move(failure->message), failure->line.value_or(0), false};
+  const std::string prefix = module + ':' + std::to_string(problem.line) + ": ";
+  if (problem.message.starts_with(prefix)) problem.message.erase(0, prefix.size());
+  problem.lacks_entrypoint = problem.message.find("it defines no function") != std::string::npos;
+  return problem;
 }
 
-Result<std::optional<StepFailure>> CodeChecker::failure_of(const std::string& module, const std::string& entrypoint,
-                                                           const std::string& source) {
+Result<std::optional<StepFailure>> CodeChecker::find_failure(const std::string& module, const std::string& entrypoint,
+                                                             const std::string& source) {
   auto program = WorkflowProgram::make(1, module, entrypoint, source);
   if (!program) {
-    if (program.error().code != Code::too_large) return std::nullopt;  // the reader of the manifest reports it
+    if (program.error().code != Code::too_large) return std::nullopt;  // reported by the manifest parser
     return StepFailure{StepFailureKind::load, program.error().message, {}};
   }
   StepRequest request;
@@ -40,16 +42,16 @@ Result<std::optional<StepFailure>> CodeChecker::failure_of(const std::string& mo
 }
 
 Result<void> CodeChecker::check(const WorkflowManifest& manifest) {
-  std::string faults;
+  std::string problems;
   for (const WorkflowSpec& spec : manifest.workflows) {
     const auto source = manifest.code.find(spec.module);
-    if (source == manifest.code.end()) continue;  // the reader of the manifest reports it
-    MJ_TRY(fault, check_code(spec.module, spec.entrypoint, source->second));
-    if (!fault) continue;
-    const std::string at = spec.module + (fault->line == 0 ? "" : ":" + std::to_string(fault->line));
-    faults += (faults.empty() ? "" : "\n") + spec.name + ": impl: " + at + ": " + fault->message;
+    if (source == manifest.code.end()) continue;  // reported by the manifest parser
+    MJ_TRY(problem, check_code(spec.module, spec.entrypoint, source->second));
+    if (!problem) continue;
+    const std::string position = spec.module + (problem->line == 0 ? "" : ":" + std::to_string(problem->line));
+    problems += (problems.empty() ? "" : "\n") + spec.name + ": impl: " + position + ": " + problem->message;
   }
-  return faults.empty() ? Result<void>() : fail(Code::invalid, faults);
+  return problems.empty() ? Result<void>() : fail(Code::invalid, problems);
 }
 
 }  // namespace mycojobs::workflow

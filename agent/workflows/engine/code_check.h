@@ -13,8 +13,8 @@ namespace mycojobs::workflow {
 
 struct CodeProblem {
   std::string message;
-  std::uint32_t line = 0;      // line of the source; 0: unknown
-  bool no_entrypoint = false;  // the code loads, but has no such function
+  std::uint32_t line = 0;         // line of the source; 0: unknown
+  bool lacks_entrypoint = false;  // the code loads, but has no such function
 };
 
 class CodeChecker {
@@ -29,8 +29,8 @@ class CodeChecker {
   Result<void> check(const WorkflowManifest&);
 
  private:
-  Result<std::optional<StepFailure>> failure_of(const std::string& module, const std::string& entrypoint,
-                                                const std::string& source);
+  Result<std::optional<StepFailure>> find_failure(const std::string& module, const std::string& entrypoint,
+                                                  const std::string& source);
   WorkflowEngine engine_;
 };
 

@@ -18,19 +18,19 @@ ProcessKind WorkflowEngine::standard_kind(std::uint64_t context) const {
 
 StepTimeLimits WorkflowEngine::time_for(const ProcessKind& kind) const {
   StepTimeLimits time = options_.time;
-  const std::uint64_t wanted = time.cpu_ms * std::max<std::uint64_t>(kind.instructions / kStandardInstructions, 1);
-  time.cpu_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(wanted, time.wall_ms));
+  const std::uint64_t scaled_ms = time.cpu_ms * std::max<std::uint64_t>(kind.instructions / kStandardInstructions, 1);
+  time.cpu_ms = static_cast<std::uint32_t>(std::min<std::uint64_t>(scaled_ms, time.wall_ms));
   return time;
 }
 
 // Removes the least recently used process of the owner with the most idle processes.
 std::unique_ptr<EngineProcess> WorkflowEngine::pop_replaced() {
-  std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> held;
-  for (const Idle& each : idle_) ++held[{each.kind.context, each.kind.owner}];
+  std::map<std::pair<std::uint64_t, std::uint64_t>, std::size_t> idle_counts;
+  for (const Idle& entry : idle_) ++idle_counts[{entry.kind.context, entry.kind.owner}];
   std::size_t max = 0;
-  for (const auto& [owner, count] : held) max = std::max(max, count);
-  const auto replaced = std::find_if(idle_.rbegin(), idle_.rend(), [&](const Idle& each) {
-    return held[{each.kind.context, each.kind.owner}] == max;
+  for (const auto& [owner, count] : idle_counts) max = std::max(max, count);
+  const auto replaced = std::find_if(idle_.rbegin(), idle_.rend(), [&](const Idle& entry) {
+    return idle_counts[{entry.kind.context, entry.kind.owner}] == max;
   });
   auto process = std::move(replaced->process);
   idle_.erase(std::next(replaced).base());
@@ -38,14 +38,14 @@ std::unique_ptr<EngineProcess> WorkflowEngine::pop_replaced() {
 }
 
 Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(const ProcessKind& kind) {
-  std::unique_ptr<EngineProcess> replaced;  // killed after the lock is released
+  std::unique_ptr<EngineProcess> replaced;  // destroyed, and thereby killed, after the lock is released
   {
     std::unique_lock lock(mutex_);
     freed_.wait(lock, [&] { return !idle_.empty() || running_ < std::max<std::size_t>(options_.processes, 1); });
-    const auto own = std::find_if(idle_.begin(), idle_.end(), [&](const Idle& each) { return each.kind == kind; });
-    if (own != idle_.end()) {
-      auto process = std::move(own->process);
-      idle_.erase(own);
+    const auto match = std::find_if(idle_.begin(), idle_.end(), [&](const Idle& entry) { return entry.kind == kind; });
+    if (match != idle_.end()) {
+      auto process = std::move(match->process);
+      idle_.erase(match);
       return process;
     }
     if (running_ < options_.processes || idle_.empty()) {
@@ -60,13 +60,13 @@ Result<std::unique_ptr<EngineProcess>> WorkflowEngine::take(const ProcessKind& k
       EngineProcess::start(options_.program, kind.instructions, kind.memory_bytes, options_.start_ms, kind.counting);
   if (process) return process;
   release_process(kind, nullptr);
-  const bool here = process.error().code == Code::unsupported || process.error().code == Code::io;
-  if (here) process.error().message += kRemedy;
-  if (!here) process.error().code = Code::unavailable;
+  const bool is_host_problem = process.error().code == Code::unsupported || process.error().code == Code::io;
+  if (is_host_problem) process.error().message += kRemedy;
+  if (!is_host_problem) process.error().code = Code::unavailable;
   return fail(std::move(process).error(), "workflow engine");
 }
 
-// nullptr: the process has ended
+// Returns a process to the idle list. `process` is nullptr if the process has ended.
 void WorkflowEngine::release_process(const ProcessKind& kind, std::unique_ptr<EngineProcess> process) {
   {
     const std::lock_guard lock(mutex_);
@@ -86,7 +86,7 @@ Result<StepAnswer> WorkflowEngine::step(const WorkflowProgram& program, const St
 Result<StepAnswer> WorkflowEngine::step(const WorkflowProgram& program, const StepRequest& request,
                                         const ProcessKind& kind) {
   MJ_TRY(bytes, encode_request(request));
-  std::string why;
+  std::string reason;
   for (int attempt = 0; attempt < 2 && !stopped_; ++attempt) {
     MJ_TRY(process, take(kind));
     auto answer = process->step(program, bytes, time_for(kind), &stopped_);
@@ -94,14 +94,14 @@ Result<StepAnswer> WorkflowEngine::step(const WorkflowProgram& program, const St
       release_process(kind, std::move(process));
       return answer;
     }
-    const bool hung = process->timed_out();
-    why = answer.error().message;
+    const bool has_timed_out = process->timed_out();
+    reason = answer.error().message;
     process.reset();
     release_process(kind, nullptr);
-    if (hung) return fail(Code::unavailable, "workflow engine: " + why + ", and was restarted");
+    if (has_timed_out) return fail(Code::unavailable, "workflow engine: " + reason + ", and was restarted");
   }
   if (stopped_) return fail(Code::unavailable, "workflow engine: it is being stopped");
-  return fail(Code::unavailable, "workflow engine: two processes failed in this step, the last: " + why);
+  return fail(Code::unavailable, "workflow engine: two processes failed in this step, the last: " + reason);
 }
 
 Result<std::string> WorkflowEngine::name() {

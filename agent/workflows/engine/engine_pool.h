@@ -13,22 +13,22 @@
 namespace mycojobs::workflow {
 
 // Returns the code of a workflow for WorkflowEngine::step(). Errors: those of WorkflowProgram::make().
-Result<WorkflowProgram> program_of(std::uint64_t context, const WorkflowSpec&, const WorkflowManifest&);
+Result<WorkflowProgram> build_program(std::uint64_t context, const WorkflowSpec&, const WorkflowManifest&);
 // Conversions between the kernel's types and the engine's types.
-StepRequest wire_request(const mycojobs::StepRequest&);
-mycojobs::StepAnswer kernel_answer(StepAnswer);
+StepRequest to_engine_request(const mycojobs::StepRequest&);
+mycojobs::StepAnswer from_engine_answer(StepAnswer);
 
-class Engines {
+class EnginePool {
  public:
   // options: without the limits, which each workflow has. context: owner of the code.
-  Engines(EngineOptions options, std::uint64_t context) : engine_(std::move(options)), context_(context) {}
+  EnginePool(EngineOptions options, std::uint64_t context) : engine_(std::move(options)), context_(context) {}
 
-  // A request that is too large fails its step. Other errors of WorkflowEngine::step() and those of program_of() do not
-  // depend on the code.
+  // A request that is too large fails its step. Other errors of WorkflowEngine::step() and those of build_program() do
+  // not depend on the code.
   Result<mycojobs::StepAnswer> step(const WorkflowSpec&, const WorkflowManifest&, const mycojobs::StepRequest&);
   // For simulate() and verify_replay(), which cannot return errors: an error becomes a failure of the step and is
   // stored in last_problem(); their result is then invalid. The function must not outlive this object.
-  mycojobs::StepEngine as_function();
+  mycojobs::StepEngine as_step_engine();
   std::optional<Error> last_problem() const;
   void stop() { engine_.stop(); }  // same as WorkflowEngine::stop()
 

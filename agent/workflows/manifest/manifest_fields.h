@@ -16,30 +16,31 @@ namespace mycojobs::workflows {
 using Names = std::span<const std::string_view>;
 
 // Checks that the value is a map, and rejects unknown fields.
-inline bool read_fields(const plans::JsonPath& at, Names known) {
-  if (!at.value.is_object()) return at.report_wrong_type("a map");
-  for (const auto& [name, value] : at.value.items())
-    if (std::find(known.begin(), known.end(), name) == known.end())
-      at.at(value, name).report_problem("is an unknown field" + did_you_mean(name, known));
+inline bool read_fields(const plans::JsonPath& node, Names allowed) {
+  if (!node.value.is_object()) return node.report_wrong_type("a map");
+  for (const auto& [name, value] : node.value.items())
+    if (std::find(allowed.begin(), allowed.end(), name) == allowed.end())
+      node.at(value, name).report_problem("is an unknown field" + did_you_mean(name, allowed));
   return true;
 }
-// Calls see() if the field is present. A required field that is absent is reported.
-template <class See>
-void field(const plans::JsonPath& at, const char* name, bool required, See see) {
-  if (const auto found = at.value.find(name); found != at.value.end()) return see(at.at(*found, name));
-  if (required) at.report_problem(std::string(name) + " is missing");
+// Calls read() with the field if it is present. Reports a required field that is absent.
+template <class Reader>
+void read_field(const plans::JsonPath& node, const char* name, bool required, Reader read) {
+  if (const auto value = node.value.find(name); value != node.value.end()) return read(node.at(*value, name));
+  if (required) node.report_problem(std::string(name) + " is missing");
 }
-inline void text_field(const plans::JsonPath& at, const char* name, bool required, std::string& out) {
-  field(at, name, required, [&](const plans::JsonPath& found) { plans::read_text(found, out); });
+inline void read_text_field(const plans::JsonPath& node, const char* name, bool required, std::string& out) {
+  read_field(node, name, required, [&](const plans::JsonPath& text) { plans::read_text(text, out); });
 }
-template <class Each>
-void each_in(const plans::JsonPath& at, const char* name, bool required, Each each) {
-  field(at, name, required, [&](const plans::JsonPath& list) {
+// Calls read_item() for each item of a list.
+template <class Reader>
+void for_each_item(const plans::JsonPath& node, const char* name, bool required, Reader read_item) {
+  read_field(node, name, required, [&](const plans::JsonPath& list) {
     if (!list.value.is_array()) {
       list.report_wrong_type("a list");
       return;
     }
-    for (std::size_t i = 0; i < list.value.size(); ++i) each(list.at(list.value[i], i));
+    for (std::size_t i = 0; i < list.value.size(); ++i) read_item(list.at(list.value[i], i));
   });
 }
 

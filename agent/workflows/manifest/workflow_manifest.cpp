@@ -15,6 +15,7 @@
 #include "model/records.h"
 #include "text/cbor.h"
 #include "text/cbor_map_reader.h"
+#include "text/json.h"
 #include "text/suggestion.h"
 #include "text/utf8.h"
 #include "workflows/manifest/manifest_fields.h"
@@ -26,10 +27,10 @@ namespace {
 using nlohmann::json;
 using plans::JsonPath;
 using plans::Problems;
-using workflows::each_in;
-using workflows::field;
+using workflows::for_each_item;
+using workflows::read_field;
 using workflows::read_fields;
-using workflows::text_field;
+using workflows::read_text_field;
 
 constexpr std::array<std::string_view, 7> kManifestFields{"name",    "description", "schemas",  "effects",
                                                           "routing", "limits",      "workflows"};
@@ -41,20 +42,20 @@ constexpr std::array<std::string_view, 3> kSubscriptionFields{"event", "workflow
 constexpr std::array<std::string_view, 2> kLimitFields{"instructions", "memory_bytes"},
     kImplFields{"module", "entrypoint"};
 constexpr std::array<std::string_view, 1> kRoutingFields{"subscriptions"};
-constexpr std::size_t kMaxCode = 16U << 20;
-constexpr std::size_t kMaxListed = 1'000;  // entries in one list of a manifest
+constexpr std::size_t kMaxCodeBytes = 16U << 20;
+constexpr std::size_t kMaxListEntries = 1'000;  // entries in one list of a manifest
 
-void name_field(const JsonPath& at, std::string& out) {
-  field(at, "name", true, [&](const JsonPath& found) {
-    if (!plans::read_text(found, out)) return;
-    if (!is_workflow_name(out)) found.report_problem(excerpt(out) + " is not a name: use namespace/name@version");
+void read_name_field(const JsonPath& node, std::string& out) {
+  read_field(node, "name", true, [&](const JsonPath& value) {
+    if (!plans::read_text(value, out)) return;
+    if (!is_workflow_name(out)) value.report_problem(excerpt(out) + " is not a name: use namespace/name@version");
   });
 }
 template <class Number>
-void number_field(const JsonPath& at, const char* name, std::int64_t min, std::int64_t max, Number& out) {
-  field(at, name, false, [&](const JsonPath& found) {
+void read_number_field(const JsonPath& node, const char* name, std::int64_t min, std::int64_t max, Number& out) {
+  read_field(node, name, false, [&](const JsonPath& value) {
     std::int64_t number = 0;
-    if (plans::read_whole(found, min, max, number)) out = static_cast<Number>(number);
+    if (plans::read_integer(value, min, max, number)) out = static_cast<Number>(number);
   });
 }
 bool is_identifier(std::string_view name) {
@@ -66,83 +67,87 @@ bool is_identifier(std::string_view name) {
 class ManifestParser {
  public:
   ManifestParser(const json& document, CodeFiles code, ManifestUse use)
-      : document_(document), use_(use), made_(std::make_shared<WorkflowManifest>()) {
-    made_->code = std::move(code);
+      : document_(document), use_(use), manifest_(std::make_shared<WorkflowManifest>()) {
+    manifest_->code = std::move(code);
   }
 
-  ParsedManifest whole() {
-    const JsonPath at{document_, "", problems_};
+  ParsedManifest parse() {
+    const JsonPath node{document_, "", problems_};
     if (!document_.is_object()) {
-      at.report_wrong_type("a map");
+      node.report_wrong_type("a map");
     } else {
-      const bool single = !document_.contains("workflows");
-      std::vector<std::string_view> known(kManifestFields.begin(), kManifestFields.end());
-      if (single) known.insert(known.end(), kWorkflowFields.begin(), kWorkflowFields.end());
-      read_fields(at, known);
-      read(at, single);
+      const bool is_single = !document_.contains("workflows");
+      std::vector<std::string_view> allowed(kManifestFields.begin(), kManifestFields.end());
+      if (is_single) allowed.insert(allowed.end(), kWorkflowFields.begin(), kWorkflowFields.end());
+      read_fields(node, allowed);
+      read_document(node, is_single);
     }
-    if (problems_.empty()) finish();
-    return {problems_.empty() ? made_ : nullptr, problems_.take_problems()};
+    if (problems_.empty()) compute_hashes();
+    return {problems_.empty() ? manifest_ : nullptr, problems_.release_problems()};
   }
 
  private:
-  void read(const JsonPath& at, bool single) {
-    name_field(at, made_->name);
-    if (is_system_name(made_->name)) at.report_problem("names that begin with sys/ are reserved for the system");
-    text_field(at, "description", false, made_->description);
-    check_code(at);
-    field(at, "schemas", false, [&](const JsonPath& all) { read_schemas(all); });
-    field(at, "limits", false, [&](const JsonPath& found) { read_limits(found, limits_); });
+  void read_document(const JsonPath& node, bool is_single) {
+    read_name_field(node, manifest_->name);
+    if (is_system_name(manifest_->name)) node.report_problem("names that begin with sys/ are reserved for the system");
+    read_text_field(node, "description", false, manifest_->description);
+    check_code(node);
+    read_field(node, "schemas", false, [&](const JsonPath& all) { read_schemas(all); });
+    read_field(node, "limits", false, [&](const JsonPath& value) { read_limits(value, limits_); });
     for (const auto& effect : system_effects()) {
       EffectSpec spec;
       spec.name = effect.name, spec.params = effect.params, spec.receipt = effect.receipt, spec.system = true;
-      made_->effects.push_back(std::move(spec));
+      manifest_->effects.push_back(std::move(spec));
     }
-    each_of(at, "effects", false, [&](const JsonPath& each) { read_effect(each); });
-    if (single)
-      read_workflow(at);
+    read_list_field(node, "effects", false, [&](const JsonPath& item) { read_effect(item); });
+    if (is_single)
+      read_workflow(node);
     else
-      each_of(at, "workflows", true, [&](const JsonPath& each) { read_workflow(each); });
-    if (made_->workflows.empty() && problems_.empty()) at.report_problem("it has no workflow");
-    made_->schemas.link(problems_);
-    if (single)
-      link_workflow(at);
-    else if (at.value.at("workflows").is_array() && !made_->workflows.empty())
-      each_in(at, "workflows", false, [&](const JsonPath& each) { link_workflow(each); });
-    field(at, "routing", false, [&](const JsonPath& routing) {
+      read_list_field(node, "workflows", true, [&](const JsonPath& item) { read_workflow(item); });
+    if (manifest_->workflows.empty() && problems_.empty()) node.report_problem("it has no workflow");
+    manifest_->schemas.link(problems_);
+    if (is_single)
+      link_workflow(node);
+    else if (node.value.at("workflows").is_array() && !manifest_->workflows.empty())
+      for_each_item(node, "workflows", false, [&](const JsonPath& item) { link_workflow(item); });
+    read_field(node, "routing", false, [&](const JsonPath& routing) {
       if (!read_fields(routing, kRoutingFields)) return;
-      each_of(routing, "subscriptions", true, [&](const JsonPath& each) { read_subscription(each); });
+      read_list_field(routing, "subscriptions", true, [&](const JsonPath& item) { read_subscription(item); });
     });
-    if (use_ == ManifestUse::offered && problems_.empty()) check_offered(at);
+    if (use_ == ManifestUse::offered && problems_.empty()) check_new_manifest(node);
   }
   // Rejects very long lists of an offered manifest before their entries are read.
   template <class Read>
-  void each_of(const JsonPath& at, const char* name, bool required, Read read) {
-    const auto found = at.value.find(name);
-    if (use_ == ManifestUse::offered && found != at.value.end() && found->is_array() && found->size() > kMaxListed)
-      return at.at(*found, name)
-          .report_problem("has " + std::to_string(found->size()) + " entries; at most " + std::to_string(kMaxListed));
-    each_in(at, name, required, read);
+  void read_list_field(const JsonPath& node, const char* name, bool required, Read read) {
+    const auto value = node.value.find(name);
+    if (use_ == ManifestUse::offered && value != node.value.end() && value->is_array() &&
+        value->size() > kMaxListEntries)
+      return node.at(*value, name)
+          .report_problem("has " + std::to_string(value->size()) + " entries; at most " +
+                          std::to_string(kMaxListEntries));
+    for_each_item(node, name, required, read);
   }
-  void check_offered(const JsonPath& at) {
-    made_->schemas.check_choices(problems_);
-    for (const auto& workflow : made_->workflows) {
-      const bool reached = std::any_of(made_->subscriptions.begin(), made_->subscriptions.end(),
-                                       [&](const auto& each) { return each.workflow == workflow.name; });
-      if (!reached) at.report_problem("routing: no subscription names " + workflow.name + ": no event ever reaches it");
-      if (workflow.keyed() && !made_->schemas.is_of_keys(workflow.key_schema))
-        at.report_problem("key_schema of " + workflow.name + ": a key is a text, a whole number or a byte string");
+  void check_new_manifest(const JsonPath& node) {
+    manifest_->schemas.check_choices(problems_);
+    for (const auto& workflow : manifest_->workflows) {
+      const bool has_subscription = std::any_of(manifest_->subscriptions.begin(), manifest_->subscriptions.end(),
+                                                [&](const auto& item) { return item.workflow == workflow.name; });
+      if (!has_subscription)
+        node.report_problem("routing: no subscription names " + workflow.name + ": no event ever reaches it");
+      if (workflow.is_keyed() && !manifest_->schemas.is_key_schema(workflow.key_schema))
+        node.report_problem("key_schema of " + workflow.name + ": a key is a text, a whole number or a byte string");
     }
   }
 
-  void check_code(const JsonPath& at) {
+  void check_code(const JsonPath& node) {
     std::size_t bytes = 0;
-    for (const auto& [module, text] : made_->code) {
+    for (const auto& [module, text] : manifest_->code) {
       bytes += text.size();
       if (!is_utf8(module) || module.empty())
-        at.report_problem("code: " + excerpt(module) + " is not a valid name of a module");
+        node.report_problem("code: " + excerpt(module) + " is not a valid name of a module");
     }
-    if (bytes > kMaxCode) at.report_problem("its code has more than " + std::to_string(kMaxCode) + " bytes");
+    if (bytes > kMaxCodeBytes)
+      node.report_problem("its code has more than " + std::to_string(kMaxCodeBytes) + " bytes");
   }
 
   void read_schemas(const JsonPath& all) {
@@ -151,212 +156,223 @@ class ManifestParser {
       return;
     }
     for (const auto& [name, schema] : all.value.items()) {
-      const JsonPath at = all.at(schema, name);
+      const JsonPath node = all.at(schema, name);
       if (!is_workflow_name(name))
-        at.report_problem(excerpt(name) + " is not a name: use namespace/name@version");
+        node.report_problem(excerpt(name) + " is not a name: use namespace/name@version");
       else if (is_system_name(name))
-        at.report_problem("names that begin with sys/ are reserved for the system");
+        node.report_problem("names that begin with sys/ are reserved for the system");
       else
-        made_->schemas.add(name, at);
+        manifest_->schemas.add(name, node);
     }
   }
   // Reads a schema by name or inline. The name of an inline schema is that of its owner with the field appended.
-  void schema_field(const JsonPath& at, const char* name, bool required, const std::string& owner, std::string& out) {
-    field(at, name, required, [&](const JsonPath& found) {
-      if (!found.value.is_string()) {
+  void read_schema_field(const JsonPath& node, const char* name, bool required, const std::string& owner,
+                         std::string& out) {
+    read_field(node, name, required, [&](const JsonPath& value) {
+      if (!value.value.is_string()) {
         out = owner + '#' + name;
-        return made_->schemas.add(out, found);
+        return manifest_->schemas.add(out, value);
       }
-      if (!plans::read_text(found, out)) return;
-      if (made_->schemas.has(out)) return;
-      const auto names = made_->schemas.names();
+      if (!plans::read_text(value, out)) return;
+      if (manifest_->schemas.has(out)) return;
+      const auto names = manifest_->schemas.names();
       const std::vector<std::string_view> views(names.begin(), names.end());
-      found.report_problem("there is no schema " + excerpt(out) + did_you_mean(out, views));
+      value.report_problem("there is no schema " + excerpt(out) + did_you_mean(out, views));
     });
   }
-  void read_limits(const JsonPath& at, StepLimits& out) {
-    if (!read_fields(at, kLimitFields)) return;
-    number_field(at, "instructions", 1'000, 10'000'000'000, out.instructions);
-    number_field(at, "memory_bytes", 256 << 10, 1 << 30, out.memory_bytes);
+  void read_limits(const JsonPath& node, StepLimits& out) {
+    if (!read_fields(node, kLimitFields)) return;
+    read_number_field(node, "instructions", 1'000, 10'000'000'000, out.instructions);
+    read_number_field(node, "memory_bytes", 256 << 10, 1 << 30, out.memory_bytes);
   }
 
-  void read_effect(const JsonPath& at) {
-    if (!read_fields(at, kEffectFields)) return;
+  void read_effect(const JsonPath& node) {
+    if (!read_fields(node, kEffectFields)) return;
     EffectSpec spec;
-    name_field(at, spec.name);
+    read_name_field(node, spec.name);
     if (is_system_name(spec.name)) {
-      if (made_->effect(spec.name) == nullptr) at.report_problem("the system has no effect " + excerpt(spec.name));
-      if (at.value.size() > 1) at.report_problem("an effect of the system has only a name");
+      if (manifest_->effect(spec.name) == nullptr)
+        node.report_problem("the system has no effect " + excerpt(spec.name));
+      if (node.value.size() > 1) node.report_problem("an effect of the system has only a name");
       return;
     }
-    if (made_->effect(spec.name) != nullptr) at.report_problem("the effect " + excerpt(spec.name) + " is listed twice");
-    schema_field(at, "params", true, spec.name, spec.params);
-    schema_field(at, "receipt", true, spec.name, spec.receipt);
-    read_effect_ref(at, spec);
-    number_field(at, "timeout_s", 1, std::int64_t{365} * 24 * 3600, spec.timeout_s);
-    number_field(at, "retries", 0, 100, spec.retries);
-    field(at, "policy", false, [&](const JsonPath& found) { read_effect_policy(found, spec); });
-    made_->effects.push_back(std::move(spec));
+    if (manifest_->effect(spec.name) != nullptr)
+      node.report_problem("the effect " + excerpt(spec.name) + " is listed twice");
+    read_schema_field(node, "params", true, spec.name, spec.params);
+    read_schema_field(node, "receipt", true, spec.name, spec.receipt);
+    read_effect_ref(node, spec);
+    read_number_field(node, "timeout_s", 1, std::int64_t{365} * 24 * 3600, spec.timeout_s);
+    read_number_field(node, "retries", 0, 100, spec.retries);
+    read_field(node, "policy", false, [&](const JsonPath& value) { read_effect_policy(value, spec); });
+    manifest_->effects.push_back(std::move(spec));
   }
   // The same form as the policy of a job (model/policy_json.h).
-  static void read_effect_policy(const JsonPath& at, EffectSpec& spec) {
-    if (!at.value.is_object()) {
-      at.report_wrong_type("a map as in docs/manual.md#policies");
+  static void read_effect_policy(const JsonPath& node, EffectSpec& spec) {
+    if (!node.value.is_object()) {
+      node.report_wrong_type("a map as in docs/manual.md#policies");
       return;
     }
-    spec.policy = dump_json(at.value);
-    for (const FieldProblem& problem : read_policy(spec.policy, "").problems) at.report_problem(problem.message);
+    spec.policy = dump_json(node.value);
+    for (const FieldProblem& problem : read_policy(spec.policy, "").problems) node.report_problem(problem.message);
   }
-  void read_effect_ref(const JsonPath& at, EffectSpec& spec) {
-    text_field(at, "script_type", false, spec.script_type);
-    text_field(at, "runner", false, spec.runner);
-    text_field(at, "script", false, spec.script);
-    text_field(at, "module", false, spec.module);
-    if (!at.value.contains("script_type") && !at.value.contains("runner"))
-      at.report_problem("needs script_type or runner, which performs it");
-    if (at.value.contains("runner")) read_runner(at, spec);
+  void read_effect_ref(const JsonPath& node, EffectSpec& spec) {
+    read_text_field(node, "script_type", false, spec.script_type);
+    read_text_field(node, "runner", false, spec.runner);
+    read_text_field(node, "script", false, spec.script);
+    read_text_field(node, "module", false, spec.module);
+    if (!node.value.contains("script_type") && !node.value.contains("runner"))
+      node.report_problem("needs script_type or runner, which performs it");
+    if (node.value.contains("runner")) read_runner(node, spec);
     if (!spec.script_type.empty() && !is_script_type(spec.script_type))
-      at.report_problem("script_type: " + excerpt(spec.script_type) + " is not a script type");
-    if (at.value.contains("script") == at.value.contains("module")) at.report_problem("needs either script or module");
-    if (!spec.module.empty() && !made_->code.contains(spec.module))
-      at.report_problem("module: " + excerpt(spec.module) + " is not among the code");
+      node.report_problem("script_type: " + excerpt(spec.script_type) + " is not a script type");
+    if (node.value.contains("script") == node.value.contains("module"))
+      node.report_problem("needs either script or module");
+    if (!spec.module.empty() && !manifest_->code.contains(spec.module))
+      node.report_problem("module: " + excerpt(spec.module) + " is not among the code");
   }
 
   // Accepts runner:7 or 7.
-  void read_runner(const JsonPath& at, EffectSpec& spec) {
+  void read_runner(const JsonPath& node, EffectSpec& spec) {
     std::uint64_t id = 0;
     const std::string_view text = spec.runner;
     if (!parse_u64(text.starts_with("runner:") ? text.substr(7) : text, id) || id == 0 || id > UINT32_MAX)
-      return at.report_problem("runner: " + excerpt(spec.runner) + " is not a runner: give runner:ID");
+      return node.report_problem("runner: " + excerpt(spec.runner) + " is not a runner: give runner:ID");
     spec.runner = "runner:" + std::to_string(id);
     if (spec.script_type.empty()) spec.script_type = "python";
   }
 
-  void read_workflow(const JsonPath& at) {
-    const bool top = &at.value == &document_;
-    if (!top && !read_fields(at, kWorkflowFields)) return;
+  void read_workflow(const JsonPath& node) {
+    const bool is_document = &node.value == &document_;
+    if (!is_document && !read_fields(node, kWorkflowFields)) return;
     WorkflowSpec spec;
     spec.limits = limits_;
-    name_field(at, spec.name);
-    if (!top && is_system_name(spec.name)) at.report_problem("names that begin with sys/ are reserved for the system");
-    if (made_->workflow(spec.name) != nullptr)
-      at.report_problem("the workflow " + excerpt(spec.name) + " is listed twice");
-    schema_field(at, "state", true, spec.name, spec.state);
-    schema_field(at, "event", true, spec.name, spec.event);
-    schema_field(at, "context", false, spec.name, spec.context);
-    schema_field(at, "annotations", false, spec.name, spec.annotations);
-    schema_field(at, "key_schema", false, spec.name, spec.key_schema);
+    read_name_field(node, spec.name);
+    if (!is_document && is_system_name(spec.name))
+      node.report_problem("names that begin with sys/ are reserved for the system");
+    if (manifest_->workflow(spec.name) != nullptr)
+      node.report_problem("the workflow " + excerpt(spec.name) + " is listed twice");
+    read_schema_field(node, "state", true, spec.name, spec.state);
+    read_schema_field(node, "event", true, spec.name, spec.event);
+    read_schema_field(node, "context", false, spec.name, spec.context);
+    read_schema_field(node, "annotations", false, spec.name, spec.annotations);
+    read_schema_field(node, "key_schema", false, spec.name, spec.key_schema);
     if (!spec.context.empty() && spec.context != kContextSchema)
-      at.report_problem("context: the system provides " + std::string(kContextSchema) + " only");
-    each_of(at, "effects_emitted", true, [&](const JsonPath& each) { read_emitted(each, spec); });
-    field(at, "impl", true, [&](const JsonPath& impl) { read_impl(impl, spec); });
-    if (!top) field(at, "limits", false, [&](const JsonPath& found) { read_limits(found, spec.limits); });
-    made_->workflows.push_back(std::move(spec));
+      node.report_problem("context: the system provides " + std::string(kContextSchema) + " only");
+    read_list_field(node, "effects_emitted", true, [&](const JsonPath& item) { read_emitted_effect(item, spec); });
+    read_field(node, "impl", true, [&](const JsonPath& impl) { read_impl(impl, spec); });
+    if (!is_document)
+      read_field(node, "limits", false, [&](const JsonPath& value) { read_limits(value, spec.limits); });
+    manifest_->workflows.push_back(std::move(spec));
   }
-  void read_emitted(const JsonPath& at, WorkflowSpec& spec) {
+  void read_emitted_effect(const JsonPath& node, WorkflowSpec& spec) {
     std::string name;
-    if (!plans::read_text(at, name)) return;
-    if (spec.may_emit(name)) return at.report_problem(excerpt(name) + " is listed twice");
-    if (made_->effect(name) == nullptr) {
+    if (!plans::read_text(node, name)) return;
+    if (spec.can_emit(name)) return node.report_problem(excerpt(name) + " is listed twice");
+    if (manifest_->effect(name) == nullptr) {
       std::vector<std::string_view> names;
-      for (const auto& effect : made_->effects) names.push_back(effect.name);
-      return at.report_problem("the effect " + excerpt(name) + " is not declared" + did_you_mean(name, names));
+      for (const auto& effect : manifest_->effects) names.push_back(effect.name);
+      return node.report_problem("the effect " + excerpt(name) + " is not declared" + did_you_mean(name, names));
     }
     spec.effects_emitted.push_back(std::move(name));
   }
-  void read_impl(const JsonPath& at, WorkflowSpec& spec) {
-    if (!read_fields(at, kImplFields)) return;
-    text_field(at, "module", true, spec.module);
-    text_field(at, "entrypoint", true, spec.entrypoint);
-    if (!spec.module.empty() && !made_->code.contains(spec.module))
-      at.report_problem("module: " + excerpt(spec.module) + " is not among the code");
+  void read_impl(const JsonPath& node, WorkflowSpec& spec) {
+    if (!read_fields(node, kImplFields)) return;
+    read_text_field(node, "module", true, spec.module);
+    read_text_field(node, "entrypoint", true, spec.entrypoint);
+    if (!spec.module.empty() && !manifest_->code.contains(spec.module))
+      node.report_problem("module: " + excerpt(spec.module) + " is not among the code");
     if (!spec.entrypoint.empty() && !is_identifier(spec.entrypoint))
-      at.report_problem("entrypoint: " + excerpt(spec.entrypoint) + " is not a valid name of a function");
+      node.report_problem("entrypoint: " + excerpt(spec.entrypoint) + " is not a valid name of a function");
   }
 
   // Links parts of a workflow that need all schemas.
-  void link_workflow(const JsonPath& at) {
-    if (!at.value.is_object() || !at.value.contains("name")) return;
-    const auto found = std::find_if(made_->workflows.begin(), made_->workflows.end(),
-                                    [&](const auto& each) { return at.value.at("name") == each.name; });
-    if (found == made_->workflows.end()) return;
-    const auto arm = made_->schemas.arm_of(found->event, kReceiptSchema);
-    found->receipt_arm = arm.value_or("");
-    found->rejected_arm = made_->schemas.arm_of(found->event, kRejectedSchema);
-    if (!arm && !found->effects_emitted.empty())
-      at.report_problem("it emits effects, and its event has no arm " + std::string(kReceiptSchema) +
-                        " for their receipts");
+  void link_workflow(const JsonPath& node) {
+    if (!node.value.is_object() || !node.value.contains("name")) return;
+    const auto value = std::find_if(manifest_->workflows.begin(), manifest_->workflows.end(),
+                                    [&](const auto& item) { return node.value.at("name") == item.name; });
+    if (value == manifest_->workflows.end()) return;
+    const auto arm = manifest_->schemas.find_arm(value->event, kReceiptSchema);
+    value->receipt_arm = arm.value_or("");
+    value->rejected_arm = manifest_->schemas.find_arm(value->event, kRejectedSchema);
+    if (!arm && !value->effects_emitted.empty())
+      node.report_problem("it emits effects, and its event has no arm " + std::string(kReceiptSchema) +
+                          " for their receipts");
   }
 
-  void read_subscription(const JsonPath& at) {
-    if (!read_fields(at, kSubscriptionFields)) return;
+  void read_subscription(const JsonPath& node) {
+    if (!read_fields(node, kSubscriptionFields)) return;
     Subscription spec;
-    text_field(at, "workflow", true, spec.workflow);
-    text_field(at, "event", true, spec.event);
-    text_field(at, "key_field", false, spec.key_field);
+    read_text_field(node, "workflow", true, spec.workflow);
+    read_text_field(node, "event", true, spec.event);
+    read_text_field(node, "key_field", false, spec.key_field);
     if (spec.workflow.empty() || spec.event.empty()) return;
-    const auto* workflow = made_->workflow(spec.workflow);
-    if (workflow == nullptr) return at.report_problem("there is no workflow " + excerpt(spec.workflow));
-    if (!made_->schemas.has(spec.event)) return at.report_problem("there is no schema " + excerpt(spec.event));
-    if (is_system_name(spec.event)) return at.report_problem(excerpt(spec.event) + ": only the system sends that");
-    const auto arm = made_->schemas.arm_of(workflow->event, spec.event);
-    if (!arm) return at.report_problem(spec.workflow + " does not accept " + excerpt(spec.event));
+    const auto* workflow = manifest_->workflow(spec.workflow);
+    if (workflow == nullptr) return node.report_problem("there is no workflow " + excerpt(spec.workflow));
+    if (!manifest_->schemas.has(spec.event)) return node.report_problem("there is no schema " + excerpt(spec.event));
+    if (is_system_name(spec.event)) return node.report_problem(excerpt(spec.event) + ": only the system sends that");
+    const auto arm = manifest_->schemas.find_arm(workflow->event, spec.event);
+    if (!arm) return node.report_problem(spec.workflow + " does not accept " + excerpt(spec.event));
     spec.arm = *arm;
-    check_key(at, spec, *workflow);
-    for (const auto& other : made_->subscriptions)
-      if (other.event == spec.event && other.workflow == spec.workflow) return at.report_problem("it is listed twice");
-    made_->subscriptions.push_back(std::move(spec));
+    check_key(node, spec, *workflow);
+    for (const auto& other : manifest_->subscriptions)
+      if (other.event == spec.event && other.workflow == spec.workflow)
+        return node.report_problem("it is listed twice");
+    manifest_->subscriptions.push_back(std::move(spec));
   }
-  void check_key(const JsonPath& at, const Subscription& spec, const WorkflowSpec& workflow) {
-    if (workflow.keyed() == spec.key_field.empty())
-      return at.report_problem(workflow.keyed() ? spec.workflow + " is keyed: key_field is missing"
-                                                : spec.workflow + " has no key_schema, and there is a key_field");
-    if (!workflow.keyed()) return;
+  void check_key(const JsonPath& node, const Subscription& spec, const WorkflowSpec& workflow) {
+    if (workflow.is_keyed() == spec.key_field.empty())
+      return node.report_problem(workflow.is_keyed() ? spec.workflow + " is keyed: key_field is missing"
+                                                     : spec.workflow + " has no key_schema, and there is a key_field");
+    if (!workflow.is_keyed()) return;
     std::string_view path = spec.key_field;
-    bool leads = true;
+    bool is_below_value = true;
     if (!spec.arm.empty()) {
-      leads = path.starts_with("$value.");
-      if (leads) path.remove_prefix(7);
+      is_below_value = path.starts_with("$value.");
+      if (is_below_value) path.remove_prefix(7);
     }
-    if (!leads || !made_->schemas.has_path(spec.event, path))
-      at.report_problem("key_field: " + excerpt(spec.key_field) + " does not exist in what " + spec.workflow + " gets" +
-                        (spec.arm.empty() ? "" : ": the fields of an arm are below $value"));
-    else if (use_ == ManifestUse::offered && !made_->schemas.may_fit(spec.event, path, workflow.key_schema))
-      at.report_problem("key_field: the value at " + excerpt(spec.key_field) + " is never a key of " + spec.workflow);
+    if (!is_below_value || !manifest_->schemas.has_path(spec.event, path))
+      node.report_problem("key_field: " + excerpt(spec.key_field) + " does not exist in what " + spec.workflow +
+                          " gets" + (spec.arm.empty() ? "" : ": the fields of an arm are below $value"));
+    else if (use_ == ManifestUse::offered && !manifest_->schemas.can_match(spec.event, path, workflow.key_schema))
+      node.report_problem("key_field: the value at " + excerpt(spec.key_field) + " is never a key of " + spec.workflow);
   }
 
-  void finish() {
+  void compute_hashes() {
     json code = json::object();
-    for (const auto& [module, text] : made_->code) code[module] = workflows::binary(text);
+    for (const auto& [module, text] : manifest_->code) code[module] = workflows::binary(text);
     const auto bytes = encode_cbor(json{{"code", std::move(code)}, {"manifest", document_}});
     if (!bytes) return problems_.add("", bytes.error().message);
-    made_->hash = sha256_hex(*bytes);
-    for (auto& workflow : made_->workflows) workflow.hash = workflow_hash(made_->hash, workflow.name);
+    manifest_->hash = sha256_hex(*bytes);
+    for (auto& workflow : manifest_->workflows) workflow.hash = workflow_hash(manifest_->hash, workflow.name);
   }
 
   const json& document_;
   const ManifestUse use_;
-  std::shared_ptr<WorkflowManifest> made_;
+  std::shared_ptr<WorkflowManifest> manifest_;
   Problems problems_;
   StepLimits limits_;
 };
 
 template <class Spec>
-const Spec* named(const std::vector<Spec>& all, std::string_view name) {
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Spec& each) { return each.name == name; });
-  return found == all.end() ? nullptr : &*found;
+const Spec* find_by_name(const std::vector<Spec>& all, std::string_view name) {
+  const auto value = std::find_if(all.begin(), all.end(), [&](const Spec& item) { return item.name == name; });
+  return value == all.end() ? nullptr : &*value;
 }
 
 }  // namespace
 
-bool WorkflowSpec::may_emit(std::string_view effect) const {
+bool WorkflowSpec::can_emit(std::string_view effect) const {
   return std::find(effects_emitted.begin(), effects_emitted.end(), effect) != effects_emitted.end();
 }
-const WorkflowSpec* WorkflowManifest::workflow(std::string_view wanted) const { return named(workflows, wanted); }
-const EffectSpec* WorkflowManifest::effect(std::string_view wanted) const { return named(effects, wanted); }
+const WorkflowSpec* WorkflowManifest::workflow(std::string_view workflow_name) const {
+  return find_by_name(workflows, workflow_name);
+}
+const EffectSpec* WorkflowManifest::effect(std::string_view effect_name) const {
+  return find_by_name(effects, effect_name);
+}
 
 ParsedManifest read_manifest(const json& document, CodeFiles code, ManifestUse use) {
-  return ManifestParser(document, std::move(code), use).whole();
+  return ManifestParser(document, std::move(code), use).parse();
 }
 
 std::string workflow_hash(std::string_view manifest_hash, std::string_view workflow) {
@@ -370,8 +386,8 @@ void ManifestCatalog::add(ManifestRef manifest) {
 }
 const WorkflowManifest* ManifestCatalog::find(std::string_view hash) const { return share_code(hash).get(); }
 ManifestRef ManifestCatalog::share_code(std::string_view hash) const {
-  const auto found = by_hash_.find(hash);
-  return found == by_hash_.end() ? nullptr : found->second;
+  const auto value = by_hash_.find(hash);
+  return value == by_hash_.end() ? nullptr : value->second;
 }
 
 }  // namespace mycojobs

@@ -55,8 +55,8 @@ struct WorkflowSpec {
   // How it takes sys/EffectReceiptRejected@1, as receipt_arm. No value: it does not accept it.
   std::optional<std::string> rejected_arm;
 
-  bool keyed() const { return !key_schema.empty(); }
-  bool may_emit(std::string_view effect) const;
+  bool is_keyed() const { return !key_schema.empty(); }
+  bool can_emit(std::string_view effect) const;
 };
 
 struct Subscription {

@@ -80,13 +80,13 @@ class SchemaSet {
   const std::vector<VariantArm>* arms(std::string_view name) const;
   // Returns how a workflow whose event schema is `into` takes a value of `event`: "" unchanged, a tag: wrapped as this
   // arm, no value: not at all.
-  std::optional<std::string> arm_of(std::string_view into, std::string_view event) const;
+  std::optional<std::string> find_arm(std::string_view into, std::string_view event) const;
   // Returns whether some value of the schema can have the path ("a.b", "$value.a").
   bool has_path(std::string_view name, std::string_view path) const;
   // Returns whether some value at the path may fit `other`, judged by types.
-  bool may_fit(std::string_view name, std::string_view path, std::string_view other) const;
+  bool can_match(std::string_view name, std::string_view path, std::string_view other) const;
   // Returns whether each value of the schema is a text, a whole number or a byte string.
-  bool is_of_keys(std::string_view name) const;
+  bool is_key_schema(std::string_view name) const;
   // Reports choices (enum, const) that the rest of their schema never accepts.
   void check_choices(plans::Problems&) const;
   // Returns a minimal valid value, as a placeholder. Error unsupported: no value was found, for example for a type that
@@ -99,8 +99,8 @@ class SchemaSet {
 };
 
 // Returns {"$tag": tag, "$value": value}, or the value itself if the tag is empty.
-nlohmann::json as_arm(const std::string& tag, nlohmann::json value);
+nlohmann::json wrap_in_arm(const std::string& tag, nlohmann::json value);
 // Returns the value at "a.b" or "$value.a", or nullptr.
-const nlohmann::json* at_path(const nlohmann::json&, std::string_view path);
+const nlohmann::json* find_at_path(const nlohmann::json&, std::string_view path);
 
 }  // namespace mycojobs

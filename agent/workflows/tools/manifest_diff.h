@@ -25,12 +25,12 @@ struct ManifestDifference {
 std::vector<ManifestDifference> differences(const nlohmann::json& before_document, const WorkflowManifest& before,
                                             const nlohmann::json& after_document, const WorkflowManifest& after);
 
-// The effects of applying a manifest to the world now.
+// The effects of applying a manifest to a deployment.
 struct UpgradeImpact {
   std::vector<ApplyObstacle> obstacles;  // the apply is rejected while there is an obstacle
-  std::vector<std::string> keeps;        // instances that keep their present code
-  // "order 7 takes no order/Refund@1": events that instances would not receive any more.
-  std::vector<std::string> misses;
+  std::vector<std::string> instances_with_old_code;
+  // Events that instances would not receive any more: "order 7 does not accept order/Refund@1".
+  std::vector<std::string> lost_events;
 };
 UpgradeImpact upgrade_impact(const DeploymentState&, const ManifestCatalog&, const WorkflowManifest& after);
 

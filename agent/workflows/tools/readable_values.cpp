@@ -11,16 +11,16 @@ namespace mycojobs {
 
 using nlohmann::json;
 
-json readable(json value) {
-  if (value.is_binary()) return encode_base64(workflows::bytes_of(value));
+json to_readable_json(json value) {
+  if (value.is_binary()) return encode_base64(workflows::to_bytes(value));
   if (value.is_structured())
-    for (auto& each : value) each = readable(std::move(each));
+    for (auto& child : value) child = to_readable_json(std::move(child));
   return value;
 }
 
-json readable_cbor(std::string_view cbor) {
+json cbor_to_readable_json(std::string_view cbor) {
   auto value = decode_cbor(cbor);
-  return value ? readable(std::move(*value)) : json(nullptr);
+  return value ? to_readable_json(std::move(*value)) : json(nullptr);
 }
 
 }  // namespace mycojobs

@@ -8,8 +8,8 @@
 namespace mycojobs {
 
 // Converts byte strings to base64, as JSON represents values of a schema with format bytes.
-nlohmann::json readable(nlohmann::json value);
+nlohmann::json to_readable_json(nlohmann::json value);
 // Converts CBOR to JSON. Returns null if the bytes are not CBOR.
-nlohmann::json readable_cbor(std::string_view cbor);
+nlohmann::json cbor_to_readable_json(std::string_view cbor);
 
 }  // namespace mycojobs

@@ -19,84 +19,84 @@ namespace {
 
 using nlohmann::json;
 
-// Limit of steps of code per input; beyond it, the workflow counts as an endless loop.
+// Maximum number of steps per input. A workflow that exceeds it is reported as an endless loop.
 constexpr std::uint64_t kMaxStepsPerInput = 10'000;
 
-std::string pretty(const json& value) { return dump_json(value, 2); }
+std::string format_json(const json& value) { return dump_json(value, 2); }
 
 class ScenarioPlayer {
  public:
-  ScenarioPlayer(const ScenarioFile& file, const Scenario& scenario, const ScenarioDeployment& given,
+  ScenarioPlayer(const ScenarioFile& file, const Scenario& scenario, const ScenarioDeployment& deployment,
                  const StepEngine& engine)
-      : scenario_(scenario), given_(given), engine_(engine), now_ms_(file.start_ms) {
-    played_.deployment.id = "scenario/" + std::string(manifest().name);
+      : scenario_(scenario), deployment_(deployment), engine_(engine), now_ms_(file.start_ms) {
+    result_.deployment.id = "scenario/" + std::string(manifest().name);
   }
 
-  ScenarioResult whole() {
+  ScenarioResult run() {
     path_ = scenario_.path;
-    if (take(ApplyManifest{given_.manifest})) {
-      resolve_answers();
+    if (accept(ApplyManifest{deployment_.manifest})) {
+      resolve_answer_names();
       for (const auto& step : scenario_.steps) {
-        if (!played_.mismatches.empty()) break;
-        run(step);
+        if (!result_.mismatches.empty()) break;
+        run_step(step);
       }
-      if (played_.mismatches.empty()) replay();
+      if (result_.mismatches.empty()) check_replay();
     }
-    return std::move(played_);
+    return std::move(result_);
   }
 
  private:
   struct RequestedEffect {
-    InstanceId from;
+    InstanceId emitter;
     std::string intent, effect, params, ref;
   };
   struct EmittedEvent {
-    InstanceId from;
+    InstanceId emitter;
     std::string schema, value;
   };
 
   const WorkflowManifest& manifest() const {
-    const auto& hash = played_.deployment.manifest.empty() ? given_.manifest : played_.deployment.manifest;
-    return *given_.catalog.find(hash);
+    const auto& hash = result_.deployment.manifest.empty() ? deployment_.manifest : result_.deployment.manifest;
+    return *deployment_.catalog.find(hash);
   }
-  void wrong(std::string place, std::string what, std::string expected = "", std::string got = "") {
-    played_.mismatches.push_back(
-        {place.empty() ? path_ : path_ + '.' + place, std::move(what), std::move(expected), std::move(got)});
+  void add_mismatch(std::string path, std::string message, std::string expected = "", std::string actual = "") {
+    result_.mismatches.push_back(
+        {path.empty() ? path_ : path_ + '.' + path, std::move(message), std::move(expected), std::move(actual)});
   }
   template <class T>
-  const T* or_wrong(const Result<T>& result, const std::string& place) {
-    if (!result) wrong(place, result.error().message);
+  const T* require(const Result<T>& result, const std::string& path) {
+    if (!result) add_mismatch(path, result.error().message);
     return result ? &*result : nullptr;
   }
 
   // --- inputs
-  Result<WorkflowDecision> decided(decltype(WorkflowInput::what) what) {
-    Sample sample{now_ms_, derived_entropy(Sample{0, scenario_.name}, turn_++)};
-    MJ_TRY(decision, decide(played_.deployment, given_.catalog, {std::move(sample), std::move(what)}, kRules));
-    MJ_CHECK(commit(played_.deployment, decision));
-    played_.history.insert(played_.history.end(), decision.facts.begin(), decision.facts.end());
-    for (const auto& fact : decision.facts) note(fact);
+  Result<WorkflowDecision> apply_input(decltype(WorkflowInput::content) input) {
+    Sample sample{now_ms_, derive_entropy(Sample{0, scenario_.name}, input_count_++)};
+    MJ_TRY(decision, decide(result_.deployment, deployment_.catalog, {std::move(sample), std::move(input)}, kRules));
+    MJ_CHECK(commit(result_.deployment, decision));
+    result_.facts.insert(result_.facts.end(), decision.facts.begin(), decision.facts.end());
+    for (const auto& fact : decision.facts) record(fact);
     return std::move(decision);
   }
-  bool take(decltype(WorkflowInput::what) what) {
-    const auto decision = decided(std::move(what));
-    if (!decision) wrong("", decision.error().message);
+  bool accept(decltype(WorkflowInput::content) input) {
+    const auto decision = apply_input(std::move(input));
+    if (!decision) add_mismatch("", decision.error().message);
     return decision.has_value();
   }
-  void note(const WorkflowFact& fact) {
-    if (const auto* step = std::get_if<StepTaken>(&fact.what))
+  void record(const WorkflowFact& fact) {
+    if (const auto* step = std::get_if<StepTaken>(&fact.content))
       for (const auto& intent : step->intents)
-        asked_.push_back({step->cell, intent.hash, intent.effect, intent.params, intent.issuer_ref});
-    if (const auto* event = std::get_if<EventAccepted>(&fact.what); event != nullptr && event->from)
-      emitted_.push_back({*event->from, event->schema, event->value});
-    if (const auto* failed = std::get_if<InstanceFailed>(&fact.what)) failed_[failed->cell] = failed->message;
-    if (const auto* fault = std::get_if<ReceiptMismatched>(&fact.what)) faults_.push_back(fault->reason);
+        requested_effects_.push_back({step->instance, intent.hash, intent.effect, intent.params, intent.issuer_ref});
+    if (const auto* event = std::get_if<EventAccepted>(&fact.content); event != nullptr && event->emitter)
+      emitted_events_.push_back({*event->emitter, event->schema, event->value});
+    if (const auto* failed = std::get_if<InstanceFailed>(&fact.content)) failures_[failed->instance] = failed->message;
+    if (const auto* fault = std::get_if<ReceiptMismatched>(&fact.content)) receipt_errors_.push_back(fault->reason);
   }
 
-  void run(const ScenarioStep& step) {
+  void run_step(const ScenarioStep& step) {
     path_ = step.path;
-    asked_.clear(), emitted_.clear(), failed_.clear(), faults_.clear();
-    refused_.clear();
+    requested_effects_.clear(), emitted_events_.clear(), failures_.clear(), receipt_errors_.clear();
+    refusal_.clear();
     switch (step.input) {
       case ScenarioInput::none:
         break;
@@ -113,299 +113,307 @@ class ScenarioPlayer {
         apply(step);
         break;
     }
-    if (played_.mismatches.empty()) settle();
-    if (played_.mismatches.empty()) judge(step);
+    if (result_.mismatches.empty()) run_until_idle();
+    if (result_.mismatches.empty()) check_expectations(step);
   }
   void send(const ScenarioStep& step) {
     const auto name = find_event(manifest(), step.name);
-    if (!name && !may_be_refused(step)) return wrong("send", name.error().message);
+    if (!name && !expects_refusal(step)) return add_mismatch("send", name.error().message);
     if (!name) {
-      refused_ = name.error().message;
+      refusal_ = name.error().message;
       return;
     }
-    const auto done = decided(EventArrived{*name, step.value, ValueForm::from_json, "scenario"});
-    if (!done) refused_ = done.error().message;
+    const auto decision = apply_input(EventArrived{*name, step.value, ValueForm::from_json, "scenario"});
+    if (!decision) refusal_ = decision.error().message;
   }
-  static bool may_be_refused(const ScenarioStep& step) { return step.expect && !step.expect->refused.empty(); }
+  static bool expects_refusal(const ScenarioStep& step) { return step.expect && !step.expect->refusal_text.empty(); }
   void apply(const ScenarioStep& step) {
-    const auto done = decided(ApplyManifest{given_.files.at(step.name)});
-    if (!done) refused_ = done.error().message;
+    const auto decision = apply_input(ApplyManifest{deployment_.files.at(step.name)});
+    if (!decision) refusal_ = decision.error().message;
   }
   void receipt(const ScenarioStep& step) {
     const auto effect = find_effect(manifest(), step.name);
-    if (!or_wrong(effect, "receipt")) return;
-    std::vector<const PendingIntent*> found;
-    for (const auto& [intent, cell] : played_.deployment.intents) {
-      const auto& pending = played_.deployment.cells.at(cell).pending.at(intent);
+    if (!require(effect, "receipt")) return;
+    std::vector<const PendingIntent*> matches;
+    for (const auto& [intent, instance] : result_.deployment.intents) {
+      const auto& pending = result_.deployment.instances.at(instance).pending_intents.at(intent);
       if (pending.intent.effect == (*effect)->name && (step.ref.empty() || pending.intent.issuer_ref == step.ref) &&
-          (step.of.empty() || is_of(cell, step.of)))
-        found.push_back(&pending);
+          (step.emitter.empty() || is_emitter(instance, step.emitter)))
+        matches.push_back(&pending);
     }
-    if (!played_.mismatches.empty()) return;
-    if (found.size() != 1)
-      return wrong("receipt",
-                   (found.empty() ? "no effect " : count_with_noun(found.size(), "effect") + " ") + (*effect)->name +
-                       (found.empty() ? " waits for a receipt" : " wait for a receipt") +
-                       (found.empty() ? "" : ": select one with of or ref"),
-                   "", waiting_text());
-    give(found.front()->intent.hash, step.receipt);
-    if (faults_.empty() == step.misfit)
-      wrong("receipt", step.misfit ? "the payload fits its schema, and is meant not to"
-                                   : "the payload does not fit its schema (\"misfit\": true, if this is intended): " +
-                                         (faults_.empty() ? "" : faults_.front()));
+    if (!result_.mismatches.empty()) return;
+    if (matches.size() != 1)
+      return add_mismatch("receipt",
+                          (matches.empty() ? "no effect " : count_with_noun(matches.size(), "effect") + " ") +
+                              (*effect)->name + (matches.empty() ? " waits for a receipt" : " wait for a receipt") +
+                              (matches.empty() ? "" : ": select one with of or ref"),
+                          "", describe_pending_effects());
+    deliver_receipt(matches.front()->intent.hash, step.receipt);
+    if (receipt_errors_.empty() == step.has_invalid_payload)
+      add_mismatch("receipt", step.has_invalid_payload
+                                  ? "the payload fits its schema, and is meant not to"
+                                  : "the payload does not fit its schema (\"misfit\": true, if this is intended): " +
+                                        (receipt_errors_.empty() ? "" : receipt_errors_.front()));
   }
-  bool is_of(const InstanceId& cell, const std::string& given) {
-    const auto wanted = find_instance_id(manifest(), given);
-    if (!wanted && played_.mismatches.empty()) wrong("of", wanted.error().message);
-    return wanted && *wanted == cell;
+  bool is_emitter(const InstanceId& instance, const std::string& name) {
+    const auto id = find_instance_id(manifest(), name);
+    if (!id && result_.mismatches.empty()) add_mismatch("of", id.error().message);
+    return id && *id == instance;
   }
-  void give(const std::string& intent, const ScenarioReceipt& given) {
+  void deliver_receipt(const std::string& intent, const ScenarioReceipt& receipt) {
     ReceiptArrived arrived;
-    arrived.intent = intent, arrived.status = given.status, arrived.payload = given.payload;
-    take(std::move(arrived));
+    arrived.intent = intent, arrived.status = receipt.status, arrived.payload = receipt.payload;
+    accept(std::move(arrived));
   }
 
   // --- time
   struct DueTimer {
     std::uint64_t at_ms = 0, sequence = 0, index = 0;
     std::string intent;
-    bool approval = false;
+    bool is_approval = false;
     bool operator<(const DueTimer& other) const {
       return std::tie(at_ms, sequence, index) < std::tie(other.at_ms, other.sequence, other.index);
     }
   };
-  std::optional<DueTimer> next_due(bool timers_only = false) const {
-    std::optional<DueTimer> next;
-    for (const auto& [hash, cell] : played_.deployment.intents) {
-      const auto& pending = played_.deployment.cells.at(cell).pending.at(hash);
-      const bool approval = pending.intent.effect == kApprovalEffect;
-      if (!approval && pending.intent.effect != kTimerEffect) continue;
+  std::optional<DueTimer> find_due_timer(bool timers_only = false) const {
+    std::optional<DueTimer> earliest;
+    for (const auto& [hash, instance] : result_.deployment.intents) {
+      const auto& pending = result_.deployment.instances.at(instance).pending_intents.at(hash);
+      const bool is_approval = pending.intent.effect == kApprovalEffect;
+      if (!is_approval && pending.intent.effect != kTimerEffect) continue;
       const json params = decode_cbor(pending.intent.params).value_or(json::object());
-      if (approval && (timers_only || !params.contains("timeout_ms"))) continue;
-      const auto after = params.value(approval ? "timeout_ms" : "after_ms", std::uint64_t{0});
-      const DueTimer due{std::max(pending.asked_ms + after, params.value("at_ms", std::uint64_t{0})), pending.sequence,
-                         pending.intent.index, hash, approval};
-      if (!next || due < *next) next = due;
+      if (is_approval && (timers_only || !params.contains("timeout_ms"))) continue;
+      const auto after = params.value(is_approval ? "timeout_ms" : "after_ms", std::uint64_t{0});
+      const DueTimer due{std::max(pending.requested_ms + after, params.value("at_ms", std::uint64_t{0})),
+                         pending.sequence, pending.intent.index, hash, is_approval};
+      if (!earliest || due < *earliest) earliest = due;
     }
-    return next;
+    return earliest;
   }
-  bool fire() {
-    const auto due = next_due();
+  bool fire_timer() {
+    const auto due = find_due_timer();
     if (!due || due->at_ms > now_ms_) return false;
-    if (due->approval)
-      give(due->intent, {ReceiptStatus::timeout, R"({"detail":"timeout"})"});
+    if (due->is_approval)
+      deliver_receipt(due->intent, {ReceiptStatus::timeout, R"({"detail":"timeout"})"});
     else
-      give(due->intent, {ReceiptStatus::ok, dump_json({{"fired_ms", now_ms_}})});
+      deliver_receipt(due->intent, {ReceiptStatus::ok, dump_json({{"fired_ms", now_ms_}})});
     return true;
   }
   void wait(const ScenarioStep& step) {
-    const auto timer = next_due(true);
-    if (!step.wait_ms && !timer) return wrong("wait", "no timer waits", "", waiting_text());
-    const std::uint64_t until = step.wait_ms ? now_ms_ + *step.wait_ms : timer->at_ms;
-    for (auto due = next_due(); due && due->at_ms <= until && played_.mismatches.empty(); due = next_due()) {
+    const auto timer = find_due_timer(true);
+    if (!step.wait_ms && !timer) return add_mismatch("wait", "no timer waits", "", describe_pending_effects());
+    const std::uint64_t end_ms = step.wait_ms ? now_ms_ + *step.wait_ms : timer->at_ms;
+    for (auto due = find_due_timer(); due && due->at_ms <= end_ms && result_.mismatches.empty();
+         due = find_due_timer()) {
       now_ms_ = std::max(now_ms_, due->at_ms);
-      settle();
+      run_until_idle();
     }
-    now_ms_ = until;
+    now_ms_ = end_ms;
   }
 
-  // --- repeats steps of code, answers of the scenario and expired timers until nothing is left to do
-  void settle() {
-    const std::uint64_t max = played_.steps + kMaxStepsPerInput;
-    while (played_.mismatches.empty() && (step_code() || publish() || answer() || fire()))
-      if (played_.steps >= max)
-        return wrong("", "no rest after " + count_with_noun(kMaxStepsPerInput, "step") + " of code");
+  // --- repeats steps, answers of the scenario and expired timers until the deployment is idle
+  void run_until_idle() {
+    const std::uint64_t max_steps = result_.steps + kMaxStepsPerInput;
+    while (result_.mismatches.empty() && (run_one_step() || publish() || deliver_answer() || fire_timer()))
+      if (result_.steps >= max_steps)
+        return add_mismatch("", "no rest after " + count_with_noun(kMaxStepsPerInput, "step") + " of code");
   }
-  bool step_code() {
-    const auto next = next_instances(played_.deployment, 1);
-    if (next.empty()) return false;
-    const InstanceId& id = next.front();
-    const auto request = request_of(played_.deployment, given_.catalog, id);
-    if (!or_wrong(request, "")) return true;
-    const InstanceState& cell = *played_.deployment.cell(id);
-    const auto* code = given_.catalog.find(cell.manifest);
-    ++played_.steps;
-    const MailId mail = cell.mail.front().id;
-    take(StepCompleted{id, mail, engine_(*code->workflow(id.workflow), *code, *request)});
+  bool run_one_step() {
+    const auto ready_instances = next_instances(result_.deployment, 1);
+    if (ready_instances.empty()) return false;
+    const InstanceId& id = ready_instances.front();
+    const auto request = build_step_request(result_.deployment, deployment_.catalog, id);
+    if (!require(request, "")) return true;
+    const InstanceState& instance = *result_.deployment.find_instance(id);
+    const auto* code = deployment_.catalog.find(instance.manifest);
+    ++result_.steps;
+    const InboxEventId mail = instance.inbox.front().id;
+    accept(StepCompleted{id, mail, engine_(*code->workflow(id.workflow), *code, *request)});
     return true;
   }
   bool publish() {
-    const auto queued = next_effects_to_publish(played_.deployment);
+    const auto queued = next_effects_to_publish(result_.deployment);
     for (const auto& effect : queued) {
-      take(EffectDispatched{effect.pending.intent.hash, "scenario"});
-      if (effect.pending.intent.effect == kCancelEffect) cancel(effect);
+      accept(EffectDispatched{effect.pending_intent.intent.hash, "scenario"});
+      if (effect.pending_intent.intent.effect == kCancelEffect) cancel(effect);
     }
     return !queued.empty();
   }
   void cancel(const EffectToPublish& effect) {
-    const InstanceState* cell = played_.deployment.cell(effect.cell);
-    if (cell == nullptr || !cell->pending.contains(effect.pending.intent.hash)) return;
-    std::size_t ended = 0;
-    for (const auto& each : cancelled_by(*cell, effect.pending)) {
-      take(cancelled_receipt(each.intent.hash));
-      ended += each.intent.effect == kTimerEffect || each.intent.effect == kApprovalEffect ? 1 : 0;
+    const InstanceState* instance = result_.deployment.find_instance(effect.instance);
+    if (instance == nullptr || !instance->pending_intents.contains(effect.pending_intent.intent.hash)) return;
+    std::size_t cancelled = 0;
+    for (const auto& target : find_cancelled_intents(*instance, effect.pending_intent)) {
+      accept(make_cancelled_receipt(target.intent.hash));
+      cancelled += target.intent.effect == kTimerEffect || target.intent.effect == kApprovalEffect ? 1 : 0;
     }
-    take(cancel_receipt(effect.pending.intent.hash, ended));
+    accept(make_cancel_receipt(effect.pending_intent.intent.hash, cancelled));
   }
-  void resolve_answers() {
+  void resolve_answer_names() {
     for (const auto& [name, receipt] : scenario_.answers) {
       const auto effect = find_effect(manifest(), name);
-      if (!or_wrong(effect, "answers")) return;
+      if (!require(effect, "answers")) return;
       answers_[(*effect)->name] = &receipt;
     }
   }
-  bool answer() {
+  bool deliver_answer() {
     std::optional<DueTimer> oldest;
-    const ScenarioReceipt* given = nullptr;
-    for (const auto& [hash, cell] : played_.deployment.intents) {
-      const auto& pending = played_.deployment.cells.at(cell).pending.at(hash);
-      const auto found = answers_.find(pending.intent.effect);
+    const ScenarioReceipt* receipt = nullptr;
+    for (const auto& [hash, instance] : result_.deployment.intents) {
+      const auto& pending = result_.deployment.instances.at(instance).pending_intents.at(hash);
+      const auto answer = answers_.find(pending.intent.effect);
       const DueTimer due{0, pending.sequence, pending.intent.index, hash};
-      if (found != answers_.end() && (!oldest || due < *oldest)) oldest = due, given = found->second;
+      if (answer != answers_.end() && (!oldest || due < *oldest)) oldest = due, receipt = answer->second;
     }
     if (!oldest) return false;
-    const std::size_t faults = faults_.size();
-    give(oldest->intent, *given);
-    if (faults_.size() > faults) wrong("", "an answer's payload does not fit its schema: " + faults_.back());
+    const std::size_t faults = receipt_errors_.size();
+    deliver_receipt(oldest->intent, *receipt);
+    if (receipt_errors_.size() > faults)
+      add_mismatch("", "an answer's payload does not fit its schema: " + receipt_errors_.back());
     return true;
   }
 
   // --- expected results
-  void judge(const ScenarioStep& step) {
+  void check_expectations(const ScenarioStep& step) {
     const ScenarioExpectation expected = step.expect.value_or(ScenarioExpectation{});
-    if (refused_.find(expected.refused) == refused_.npos || refused_.empty() != expected.refused.empty())
-      wrong(step.expect ? "expect.refused" : "", refused_.empty() ? "it was not refused" : "it was refused",
-            expected.refused, refused_);
+    if (refusal_.find(expected.refusal_text) == refusal_.npos || refusal_.empty() != expected.refusal_text.empty())
+      add_mismatch(step.expect ? "expect.refused" : "", refusal_.empty() ? "it was not refused" : "it was refused",
+                   expected.refusal_text, refusal_);
     check_failures(expected);
     if (!step.expect) return;
     check_rows(expected.effects, true);
     check_rows(expected.events, false);
-    for (const auto& [instance, state] : expected.state) check_state(instance, *parse_json(state));
-    for (const auto& [instance, status] : expected.status) {
-      const auto id = find_instance_id(manifest(), instance);
-      if (!or_wrong(id, "expect.status." + instance)) continue;
-      const InstanceState* cell = played_.deployment.cell(*id);
-      const std::string is(to_string(cell == nullptr ? InstanceStatus::completed : cell->status()));
-      if (is != status) wrong("expect.status." + instance, instance + " is " + is, status, is);
+    for (const auto& [instance_name, state] : expected.states) check_state(instance_name, *parse_json(state));
+    for (const auto& [instance_name, status] : expected.statuses) {
+      const auto id = find_instance_id(manifest(), instance_name);
+      if (!require(id, "expect.status." + instance_name)) continue;
+      const InstanceState* instance = result_.deployment.find_instance(*id);
+      const std::string actual_status(to_string(instance == nullptr ? InstanceStatus::completed : instance->status()));
+      if (actual_status != status)
+        add_mismatch("expect.status." + instance_name, instance_name + " is " + actual_status, status, actual_status);
     }
-    if (expected.pending) check_pending(*expected.pending);
+    if (expected.pending_effects) check_pending(*expected.pending_effects);
   }
   void check_failures(const ScenarioExpectation& expected) {
-    std::set<InstanceId> meant;
-    for (const auto& [instance, text] : expected.failed) {
-      const std::string place = "expect.failed." + instance;
-      const auto id = find_instance_id(manifest(), instance);
-      if (!or_wrong(id, place)) continue;
-      meant.insert(*id);
-      const InstanceState* cell = played_.deployment.cell(*id);
-      if (cell == nullptr || !cell->failed)
-        wrong(place, instance + " has not failed", text);
-      else if (cell->message.find(text) == std::string::npos)
-        wrong(place, instance + " has failed in another way", text, cell->message);
+    std::set<InstanceId> expected_ids;
+    for (const auto& [instance_name, text] : expected.failures) {
+      const std::string path = "expect.failed." + instance_name;
+      const auto id = find_instance_id(manifest(), instance_name);
+      if (!require(id, path)) continue;
+      expected_ids.insert(*id);
+      const InstanceState* instance = result_.deployment.find_instance(*id);
+      if (instance == nullptr || !instance->failed)
+        add_mismatch(path, instance_name + " has not failed", text);
+      else if (instance->message.find(text) == std::string::npos)
+        add_mismatch(path, instance_name + " has failed in another way", text, instance->message);
     }
-    for (const auto& [id, message] : failed_)
-      if (!meant.contains(id)) wrong("", short_name(id) + " has failed: " + message);
+    for (const auto& [id, message] : failures_)
+      if (!expected_ids.contains(id)) add_mismatch("", short_name(id) + " has failed: " + message);
   }
   // Compares effects or events, in the order in which they occurred.
-  void check_rows(const std::vector<ExpectedEffect>& expected, bool effects) {
-    json wanted = json::array(), got = json::array();
-    const std::string list = effects ? "expect.effects" : "expect.events";
+  void check_rows(const std::vector<ExpectedEffect>& expected, bool is_effect) {
+    json expected_rows = json::array(), actual = json::array();
+    const std::string list = is_effect ? "expect.effects" : "expect.events";
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      const auto name = name_of(expected[i].name, effects);
-      if (!or_wrong(name, list + '[' + std::to_string(i) + ']')) return;
+      const auto name = resolve_name(expected[i].name, is_effect);
+      if (!require(name, list + '[' + std::to_string(i) + ']')) return;
       json row{{*name, *parse_json(expected[i].value)}};
       if (expected[i].ref) row["ref"] = *expected[i].ref;
-      if (expected[i].from) row["from"] = *expected[i].from;
-      wanted.push_back(std::move(row));
+      if (expected[i].emitter) row["from"] = *expected[i].emitter;
+      expected_rows.push_back(std::move(row));
     }
-    const auto row = [&](const std::string& name, const std::string& value, const std::string& ref,
-                         const InstanceId& from) {
-      json made{{name, value_of(value)}};
-      const ExpectedEffect* other = got.size() < expected.size() ? &expected[got.size()] : nullptr;
-      if (other != nullptr && other->ref) made["ref"] = ref;
-      if (other != nullptr && other->from) made["from"] = short_name(from);
-      got.push_back(std::move(made));
+    const auto add_row = [&](const std::string& name, const std::string& value, const std::string& ref,
+                             const InstanceId& emitter) {
+      json fields{{name, to_json_value(value)}};
+      const ExpectedEffect* expected_row = actual.size() < expected.size() ? &expected[actual.size()] : nullptr;
+      if (expected_row != nullptr && expected_row->ref) fields["ref"] = ref;
+      if (expected_row != nullptr && expected_row->emitter) fields["from"] = short_name(emitter);
+      actual.push_back(std::move(fields));
     };
-    if (effects)
-      for (const auto& each : asked_) row(each.effect, each.params, each.ref, each.from);
+    if (is_effect)
+      for (const auto& effect : requested_effects_) add_row(effect.effect, effect.params, effect.ref, effect.emitter);
     else
-      for (const auto& each : emitted_) row(each.schema, each.value, "", each.from);
-    if (const auto place = differs(wanted, got))
-      wrong(list + (place->empty() || wanted.size() != got.size() ? "" : place->substr(0, place->find(']') + 1)),
-            std::string(effects ? "the effects" : "the events") + " differ", pretty(fill_defaults(wanted, got)),
-            pretty(got));
+      for (const auto& event : emitted_events_) add_row(event.schema, event.value, "", event.emitter);
+    if (const auto path = find_difference(expected_rows, actual))
+      add_mismatch(
+          list + (path->empty() || expected_rows.size() != actual.size() ? "" : path->substr(0, path->find(']') + 1)),
+          std::string(is_effect ? "the effects" : "the events") + " differ",
+          format_json(fill_wildcards(expected_rows, actual)), format_json(actual));
   }
-  Result<std::string> name_of(const std::string& given, bool effect) {
-    if (!effect) return find_name(given, manifest().schemas.names(), "event");
-    MJ_TRY(found, find_effect(manifest(), given));
-    return found->name;
+  Result<std::string> resolve_name(const std::string& name, bool is_effect) {
+    if (!is_effect) return find_name(name, manifest().schemas.names(), "event");
+    MJ_TRY(effect, find_effect(manifest(), name));
+    return effect->name;
   }
-  static json value_of(const std::string& cbor) { return readable_cbor(cbor); }
-  void check_state(const std::string& instance, const json& expected) {
-    const auto id = find_instance_id(manifest(), instance);
-    if (!or_wrong(id, "expect.state." + instance)) return;
-    const InstanceState* cell = played_.deployment.cell(*id);
-    const json got = cell == nullptr || !cell->state ? json(nullptr) : value_of(cell->state->bytes);
-    if (const auto place = differs(expected, got))
-      wrong("expect.state." + instance + (place->empty() || place->front() == '[' ? "" : ".") + *place,
-            "the state of " + instance + " differs", pretty(fill_defaults(expected, got)), pretty(got));
+  static json to_json_value(const std::string& cbor) { return cbor_to_readable_json(cbor); }
+  void check_state(const std::string& instance_name, const json& expected) {
+    const auto id = find_instance_id(manifest(), instance_name);
+    if (!require(id, "expect.state." + instance_name)) return;
+    const InstanceState* instance = result_.deployment.find_instance(*id);
+    const json actual = instance == nullptr || !instance->state ? json(nullptr) : to_json_value(instance->state->bytes);
+    if (const auto path = find_difference(expected, actual))
+      add_mismatch("expect.state." + instance_name + (path->empty() || path->front() == '[' ? "" : ".") + *path,
+                   "the state of " + instance_name + " differs", format_json(fill_wildcards(expected, actual)),
+                   format_json(actual));
   }
   void check_pending(const std::vector<std::string>& expected) {
-    json wanted = json::array(), got = json::array();
+    json expected_rows = json::array(), actual = json::array();
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      const auto name = name_of(expected[i], true);
-      if (!or_wrong(name, "expect.pending[" + std::to_string(i) + ']')) return;
-      wanted.push_back(*name);
+      const auto name = resolve_name(expected[i], true);
+      if (!require(name, "expect.pending[" + std::to_string(i) + ']')) return;
+      expected_rows.push_back(*name);
     }
-    for (const auto& [intent, cell] : played_.deployment.intents)
-      got.push_back(played_.deployment.cells.at(cell).pending.at(intent).intent.effect);
-    std::sort(wanted.begin(), wanted.end());
-    std::sort(got.begin(), got.end());
-    if (wanted != got) wrong("expect.pending", "other effects wait for a receipt", pretty(wanted), pretty(got));
+    for (const auto& [intent, instance] : result_.deployment.intents)
+      actual.push_back(result_.deployment.instances.at(instance).pending_intents.at(intent).intent.effect);
+    std::sort(expected_rows.begin(), expected_rows.end());
+    std::sort(actual.begin(), actual.end());
+    if (expected_rows != actual)
+      add_mismatch("expect.pending", "other effects wait for a receipt", format_json(expected_rows),
+                   format_json(actual));
   }
-  std::string waiting_text() const {
+  std::string describe_pending_effects() const {
     std::string text;
-    for (const auto& [intent, cell] : played_.deployment.intents) {
-      const auto& pending = played_.deployment.cells.at(cell).pending.at(intent).intent;
-      text += (text.empty() ? "waiting: " : "; ") + pending.effect + " of " + short_name(cell) +
+    for (const auto& [intent, instance] : result_.deployment.intents) {
+      const auto& pending = result_.deployment.instances.at(instance).pending_intents.at(intent).intent;
+      text += (text.empty() ? "waiting: " : "; ") + pending.effect + " of " + short_name(instance) +
               (pending.issuer_ref.empty() ? "" : " (ref " + excerpt(pending.issuer_ref, 80) + ')');
     }
     return text.empty() ? "nothing waits for a receipt" : text;
   }
 
-  // Replays the journal and repeats the steps. The result must be byte for byte the same world.
-  void replay() {
+  // Replays the journal and repeats the steps. The result must be the same deployment state, byte for byte.
+  void check_replay() {
     path_ = scenario_.path;
-    DeploymentState again;
-    again.id = played_.deployment.id;
-    const auto verdict = verify_replay(again, given_.catalog, played_.history, engine_);
-    if (verdict.problem) wrong("", "the journal cannot be replayed: " + verdict.problem->text);
-    if (verdict.differs)
-      wrong("", short_name(verdict.differs->cell) + " is not deterministic: the step at height " +
-                    std::to_string(verdict.differs->height) + " returned another output when it was repeated");
-    if (!verdict.problem && !verdict.differs && again != played_.deployment)
-      wrong("", "the replayed journal has another state");
+    DeploymentState replayed;
+    replayed.id = result_.deployment.id;
+    const auto replay = verify_replay(replayed, deployment_.catalog, result_.facts, engine_);
+    if (replay.problem) add_mismatch("", "the journal cannot be replayed: " + replay.problem->text);
+    if (replay.mismatch)
+      add_mismatch("", short_name(replay.mismatch->instance) + " is not deterministic: the step at height " +
+                           std::to_string(replay.mismatch->height) + " returned another output when it was repeated");
+    if (!replay.problem && !replay.mismatch && replayed != result_.deployment)
+      add_mismatch("", "the replayed journal has another state");
   }
 
   static constexpr WorkflowRules kRules{.inline_state_bytes = 64U << 20};  // there is no blob store
   const Scenario& scenario_;
-  const ScenarioDeployment& given_;
+  const ScenarioDeployment& deployment_;
   const StepEngine& engine_;
-  std::uint64_t now_ms_, turn_ = 0;
-  std::string path_, refused_;
+  std::uint64_t now_ms_, input_count_ = 0;
+  std::string path_, refusal_;
   std::map<std::string, const ScenarioReceipt*> answers_;
-  std::vector<RequestedEffect> asked_;  // effects of the step that is played
-  std::vector<EmittedEvent> emitted_;
-  std::map<InstanceId, std::string> failed_;
-  std::vector<std::string> faults_;
-  ScenarioResult played_;
+  std::vector<RequestedEffect> requested_effects_;  // effects of the step that is played
+  std::vector<EmittedEvent> emitted_events_;
+  std::map<InstanceId, std::string> failures_;
+  std::vector<std::string> receipt_errors_;
+  ScenarioResult result_;
 };
 
 }  // namespace
 
 ScenarioResult run_scenario(const ScenarioFile& file, const Scenario& scenario, const ScenarioDeployment& deployment,
                             const StepEngine& engine) {
-  return ScenarioPlayer(file, scenario, deployment, engine).whole();
+  return ScenarioPlayer(file, scenario, deployment, engine).run();
 }
 
 }  // namespace mycojobs

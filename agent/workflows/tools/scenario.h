@@ -1,6 +1,6 @@
-// Tests of workflows, written as scenarios of inputs and expected results. A scenario is played in memory, with the
-// decisions that a coordinator uses (workflows/workflow_decider.h) and the given engine. Time advances only where a
-// scenario says so. Pure and thread-safe. docs/workflows/testing.md documents the format for users.
+// Tests of workflows, written as scenarios of inputs and expected results. A scenario runs in memory, with the same
+// decisions as in a coordinator (workflows/workflow_decider.h). Time advances only by `wait` steps. No side effects;
+// thread-safe. docs/workflows/testing.md documents the format for users.
 //
 //   {manifest, start?, answers?, scenarios: [{name, answers?, steps: [step]}]}
 //   step    at most one input, an optional `expect`, an optional `note` for readers
@@ -11,7 +11,7 @@
 //     {apply: name of a file}
 //   expect  {effects: [{effect: params, ref?, from?}], events: [{event: value, from?}], state: {"order 7": value|null},
 //            status: {"order 7": word}, failed: {"order 7": text}, pending: [effect], refused: text}
-//   answers {effect: {ok: payload | ...}}: receipts that are given at once, whenever the effect is requested
+//   answers {effect: {ok: payload | ...}}: receipts that are delivered at once, whenever the effect is requested
 //   values  "$any" is any value; a map with "$more": true may have other fields, too
 //
 // run_scenario() processes each input until no instance can take a step. Receipts of `answers`, expired timers and
@@ -40,14 +40,15 @@ struct ScenarioReceipt {
 using ScenarioAnswers = std::map<std::string, ScenarioReceipt>;  // by effect, as written in the file
 
 struct ExpectedEffect {
-  std::string name, value;               // an effect and its parameters, or an event and its value
-  std::optional<std::string> ref, from;  // from: an instance, "order 7"
+  std::string name, value;             // an effect and its parameters, or an event and its value
+  std::optional<std::string> ref;      // issuer_ref of the effect
+  std::optional<std::string> emitter;  // instance that emits the effect or event: "order 7"
 };
 struct ScenarioExpectation {
   std::vector<ExpectedEffect> effects, events;
-  std::map<std::string, std::string> state, status, failed;  // by instance
-  std::optional<std::vector<std::string>> pending;
-  std::string refused;  // a part of the message; empty: the input must not be refused
+  std::map<std::string, std::string> states, statuses, failures;  // by instance
+  std::optional<std::vector<std::string>> pending_effects;        // names of the effects without a receipt
+  std::string refusal_text;  // part of the error message; empty: the input must be accepted
 };
 enum class ScenarioInput { none, send, receipt, wait, apply };
 struct ScenarioStep {
@@ -55,8 +56,8 @@ struct ScenarioStep {
   std::string path;         // "scenarios[0].steps[2]"
   std::string name, value;  // an event and its value, an effect, or a manifest's file
   ScenarioReceipt receipt;
-  std::string of, ref;                   // selects the effect; empty: any
-  bool misfit = false;                   // the payload intentionally does not fit its schema
+  std::string emitter, ref;  // instance and issuer_ref that select the effect; empty: any
+  bool has_invalid_payload = false;      // the payload must not match the receipt schema
   std::optional<std::uint64_t> wait_ms;  // no value: until the next timer
   std::optional<ScenarioExpectation> expect;
 };
@@ -75,19 +76,20 @@ struct ParsedScenarios {
   std::vector<PlanProblem> problems;
 };
 ParsedScenarios read_scenarios(const nlohmann::json&);
-// Returns the manifest files that `apply` steps name.
-std::vector<std::string> manifests_of(const ScenarioFile&);
+// Returns the names of the manifest files in `apply` steps.
+std::vector<std::string> list_applied_manifests(const ScenarioFile&);
 
-// A difference from the expected result. Values are formatted as JSON on several lines.
+// A difference between the expected and the actual result. The values are formatted as JSON on several lines.
 struct Mismatch {
-  std::string path, what;  // the text of `what` is a sentence such as "the state of order 7 differs"
-  std::string expected, got;
+  std::string path;
+  std::string message;  // "the state of order 7 differs"
+  std::string expected, actual;
 };
 struct ScenarioResult {
   std::vector<Mismatch> mismatches;  // a scenario ends at the first step with a mismatch
   std::uint64_t steps = 0;           // steps of code, without the replay
   DeploymentState deployment;
-  std::vector<WorkflowFact> history;
+  std::vector<WorkflowFact> facts;  // journal of the scenario
 };
 struct ScenarioDeployment {
   const ManifestCatalog& catalog;
@@ -96,9 +98,10 @@ struct ScenarioDeployment {
 };
 ScenarioResult run_scenario(const ScenarioFile&, const Scenario&, const ScenarioDeployment&, const StepEngine&);
 
-// Returns no value if `got` matches (considering "$any" and "$more"), otherwise the path of the first difference.
-std::optional<std::string> differs(const nlohmann::json& expected, const nlohmann::json& got);
-// Replaces "$any" and "$more" in the expected value by the values of `got` that they match, for a side-by-side display.
-nlohmann::json fill_defaults(nlohmann::json expected, const nlohmann::json& got);
+// Returns no value if the actual value matches, considering "$any" and "$more"; otherwise the path of the first
+// difference.
+std::optional<std::string> find_difference(const nlohmann::json& expected, const nlohmann::json& actual);
+// Replaces "$any" and "$more" in the expected value by the values that they match, for a display side by side.
+nlohmann::json fill_wildcards(nlohmann::json expected, const nlohmann::json& actual);
 
 }  // namespace mycojobs

@@ -12,115 +12,119 @@ namespace {
 
 using nlohmann::json;
 
-class Shadow {
+class Simulation {
  public:
-  Shadow(DeploymentState copy, const ManifestCatalog& catalog, const ShadowSettings& settings, const StepEngine& engine)
+  Simulation(DeploymentState copy, const ManifestCatalog& catalog, const ShadowSettings& settings,
+             const StepEngine& engine)
       : before_(std::move(copy)), deployment_(before_), catalog_(catalog), settings_(settings), engine_(engine) {}
 
-  ShadowReport whole() {
-    report_.obstacles = obstacles(deployment_);
+  ShadowReport run() {
+    report_.obstacles = find_apply_obstacles(deployment_);
     const auto* manifest = catalog_.find(settings_.manifest);
     if (manifest == nullptr) {
-      report_.refused.push_back("unknown manifest " + settings_.manifest);
+      report_.refused_inputs.push_back("unknown manifest " + settings_.manifest);
       return std::move(report_);
     }
-    for (const auto& workflow : manifest->workflows) report_.allowed[workflow.name] = workflow.effects_emitted;
+    for (const auto& workflow : manifest->workflows) report_.allowed_effects[workflow.name] = workflow.effects_emitted;
     // The simulation applies the manifest even if there are obstacles. Existing instances keep their code.
     deployment_.manifest = manifest->hash;
-    settle();
+    run_until_idle();
     for (const auto& event : settings_.events) {
-      take("event " + event.schema, event);
-      settle();
+      apply_input("event " + event.schema, event);
+      run_until_idle();
     }
-    compare();
+    collect_changes();
     return std::move(report_);
   }
 
  private:
   // Applies one input. Returns the decision, or no value if the input was refused.
-  std::optional<WorkflowDecision> take(const std::string& what, decltype(WorkflowInput::what) input) {
+  std::optional<WorkflowDecision> apply_input(const std::string& label, decltype(WorkflowInput::content) input) {
     Sample sample = settings_.sample;
-    sample.now_ms += turn_;
-    sample.entropy = derived_entropy(settings_.sample, turn_++);
+    sample.now_ms += input_count_;
+    sample.entropy = derive_entropy(settings_.sample, input_count_++);
     auto decision = decide(deployment_, catalog_, {sample, std::move(input)}, kAllInline);
-    auto done = decision ? commit(deployment_, *decision) : Result<void>(tl::unexpected(decision.error()));
-    if (done) return std::move(*decision);
-    report_.refused.push_back(what + ": " + done.error().message);
+    auto committed = decision ? commit(deployment_, *decision) : Result<void>(tl::unexpected(decision.error()));
+    if (committed) return std::move(*decision);
+    report_.refused_inputs.push_back(label + ": " + committed.error().message);
     return std::nullopt;
   }
-  // Takes steps and delivers receipts until nothing is left to do, or max_steps is reached.
-  void settle() {
-    while (!report_.cut && (step() || answer()))
+  // Runs steps and delivers receipts until the deployment is idle or max_steps is reached.
+  void run_until_idle() {
+    while (!report_.is_truncated && (run_step() || deliver_receipt()))
       ;
   }
-  bool step() {
-    const auto next = next_instances(deployment_, 1, stuck_);
-    if (next.empty()) return false;
-    if (report_.steps >= settings_.max_steps) return report_.cut = true, false;
-    const InstanceId& id = next.front();
-    const auto request = request_of(deployment_, catalog_, id);
+  bool run_step() {
+    const auto ready_instances = next_instances(deployment_, 1, blocked_instances_);
+    if (ready_instances.empty()) return false;
+    if (report_.steps >= settings_.max_steps) return report_.is_truncated = true, false;
+    const InstanceId& id = ready_instances.front();
+    const auto request = build_step_request(deployment_, catalog_, id);
     if (!request) {
-      report_.refused.push_back(shown(id) + ": " + request.error().message);
-      return stuck_.insert(id), true;
+      report_.refused_inputs.push_back(display_name(id) + ": " + request.error().message);
+      return blocked_instances_.insert(id), true;
     }
     ++report_.steps;
-    const InstanceState& cell = *deployment_.cell(id);
-    const auto* manifest = catalog_.find(cell.manifest);
-    const MailId mail = cell.mail.front().id;
-    const auto taken =
-        take(shown(id), StepCompleted{id, mail, engine_(*manifest->workflow(id.workflow), *manifest, *request)});
-    if (!taken) return stuck_.insert(id), true;
-    report_.effects.insert(report_.effects.end(), taken->publish.begin(), taken->publish.end());
+    const InstanceState& instance = *deployment_.find_instance(id);
+    const auto* manifest = catalog_.find(instance.manifest);
+    const InboxEventId mail = instance.inbox.front().id;
+    const auto decision = apply_input(
+        display_name(id), StepCompleted{id, mail, engine_(*manifest->workflow(id.workflow), *manifest, *request)});
+    if (!decision) return blocked_instances_.insert(id), true;
+    report_.effects.insert(report_.effects.end(), decision->effects_to_publish.begin(),
+                           decision->effects_to_publish.end());
     return true;
   }
-  // Delivers a receipt for the oldest effect of the simulation that has none.
-  bool answer() {
+  // Delivers a receipt for the oldest effect of the simulation without a receipt. Returns false if there is no such
+  // effect.
+  bool deliver_receipt() {
     for (const auto& effect : report_.effects) {
-      const std::string& intent = effect.pending.intent.hash;
-      if (!deployment_.intents.contains(intent) || !answered_.insert(intent).second) continue;
-      const auto payload = payload_of(effect);
-      if (payload) return take("receipt of " + effect.pending.intent.effect, *payload), true;
+      const std::string& intent = effect.pending_intent.intent.hash;
+      if (!deployment_.intents.contains(intent) || !answered_intents_.insert(intent).second) continue;
+      const auto payload = build_receipt(effect);
+      if (payload) return apply_input("receipt of " + effect.pending_intent.intent.effect, *payload), true;
     }
     return false;
   }
-  std::optional<ReceiptArrived> payload_of(const EffectToPublish& effect) {
+  std::optional<ReceiptArrived> build_receipt(const EffectToPublish& effect) {
     ReceiptArrived receipt;
-    receipt.intent = effect.pending.intent.hash;
+    receipt.intent = effect.pending_intent.intent.hash;
     receipt.form = ValueForm::from_cbor;
-    const std::string& name = effect.pending.intent.effect;
-    if (const auto given = settings_.receipts.find(name); given != settings_.receipts.end()) {
-      receipt.payload = given->second, receipt.form = ValueForm::from_json;
+    const std::string& name = effect.pending_intent.intent.effect;
+    if (const auto entry = settings_.receipts.find(name); entry != settings_.receipts.end()) {
+      receipt.payload = entry->second, receipt.form = ValueForm::from_json;
       return receipt;
     }
     if (!settings_.placeholders) return std::nullopt;
-    const auto* manifest = catalog_.find(deployment_.cell(effect.cell)->manifest);
+    const auto* manifest = catalog_.find(deployment_.find_instance(effect.instance)->manifest);
     auto value = manifest->schemas.placeholder(manifest->effect(name)->receipt);
-    if (!value) return report_.refused.push_back(name + ": " + value.error().message), std::nullopt;
+    if (!value) return report_.refused_inputs.push_back(name + ": " + value.error().message), std::nullopt;
     receipt.payload = std::move(value->bytes);
-    report_.made_up.insert(name);
+    report_.placeholder_effects.insert(name);
     return receipt;
   }
-  void compare() {
-    std::set<InstanceId> all;
-    for (const auto& [id, cell] : before_.cells) all.insert(id);
-    for (const auto& [id, cell] : deployment_.cells) all.insert(id);
-    for (const auto& id : all) {
-      const InstanceState *was = before_.cell(id), *is = deployment_.cell(id);
-      if (was != nullptr && is != nullptr && *was == *is) continue;
-      ShadowState state{id, is == nullptr ? InstanceStatus::completed : is->status(), "", "", "", "", {}, {}};
-      if (is != nullptr) state.failure = is->failure, state.message = is->message;
-      if (was != nullptr && was->state) state.before = was->state->hash;
-      if (is != nullptr && is->state) state.after = is->state->hash;
-      const auto bytes = [](const InstanceState* cell) -> std::optional<std::string> {
-        if (cell == nullptr || !cell->state || cell->state->spilled()) return std::nullopt;
-        return cell->state->bytes;
+  void collect_changes() {
+    std::set<InstanceId> ids;
+    for (const auto& [id, instance] : before_.instances) ids.insert(id);
+    for (const auto& [id, instance] : deployment_.instances) ids.insert(id);
+    for (const auto& id : ids) {
+      const InstanceState *old_instance = before_.find_instance(id), *new_instance = deployment_.find_instance(id);
+      if (old_instance != nullptr && new_instance != nullptr && *old_instance == *new_instance) continue;
+      ShadowState state{
+          id, new_instance == nullptr ? InstanceStatus::completed : new_instance->status(), "", "", "", "", {}, {}};
+      if (new_instance != nullptr) state.failure = new_instance->failure, state.message = new_instance->message;
+      if (old_instance != nullptr && old_instance->state) state.old_hash = old_instance->state->hash;
+      if (new_instance != nullptr && new_instance->state) state.new_hash = new_instance->state->hash;
+      const auto get_state_bytes = [](const InstanceState* instance) -> std::optional<std::string> {
+        if (instance == nullptr || !instance->state || instance->state->is_spilled()) return std::nullopt;
+        return instance->state->bytes;
       };
-      state.was = bytes(was), state.is = bytes(is);
-      report_.changed.push_back(std::move(state));
+      state.old_state = get_state_bytes(old_instance), state.new_state = get_state_bytes(new_instance);
+      report_.changed_instances.push_back(std::move(state));
     }
     for (const auto& [intent, id] : deployment_.intents) {
-      const InstanceState& cell = deployment_.cells.at(id);
-      report_.pending.push_back({id, cell.workflow_hash(), cell.pending.at(intent)});
+      const InstanceState& instance = deployment_.instances.at(id);
+      report_.pending_effects.push_back({id, instance.workflow_hash(), instance.pending_intents.at(intent)});
     }
   }
 
@@ -131,16 +135,16 @@ class Shadow {
   const ShadowSettings& settings_;
   const StepEngine& engine_;
   ShadowReport report_;
-  std::set<InstanceId> stuck_;
-  std::set<std::string> answered_;
-  std::uint64_t turn_ = 0;
+  std::set<InstanceId> blocked_instances_;
+  std::set<std::string> answered_intents_;
+  std::uint64_t input_count_ = 0;
 };
 
-json effect_json(const EffectToPublish& effect) {
-  const Intent& intent = effect.pending.intent;
+json effect_to_json(const EffectToPublish& effect) {
+  const Intent& intent = effect.pending_intent.intent;
   json out{{"effect", intent.effect},
-           {"instance", shown(effect.cell)},
-           {"params", readable_cbor(intent.params)},
+           {"instance", display_name(effect.instance)},
+           {"params", cbor_to_readable_json(intent.params)},
            {"intent", intent.hash}};
   if (!intent.issuer_ref.empty()) out["ref"] = intent.issuer_ref;
   return out;
@@ -150,22 +154,24 @@ json effect_json(const EffectToPublish& effect) {
 
 json to_json(const ShadowReport& report) {
   json out{{"steps", report.steps},
-           {"cut", report.cut},
-           {"refused", report.refused},
-           {"allowed", report.allowed},
-           {"made_up", report.made_up}};
+           {"cut", report.is_truncated},
+           {"refused", report.refused_inputs},
+           {"allowed", report.allowed_effects},
+           {"made_up", report.placeholder_effects}};
   for (const char* list : {"obstacles", "effects", "pending", "changed"}) out[list] = json::array();
-  for (const auto& each : report.obstacles)
-    out["obstacles"].push_back(
-        {{"instance", shown(each.cell)}, {"mail", each.mail}, {"in_flight", each.pending}, {"queued", each.queued}});
-  for (const auto& each : report.effects) out["effects"].push_back(effect_json(each));
-  for (const auto& each : report.pending) out["pending"].push_back(effect_json(each));
-  for (const auto& each : report.changed) {
-    json row{{"instance", shown(each.cell)}, {"status", to_string(each.status)}};
-    row["before"] = each.was ? readable_cbor(*each.was) : json(nullptr);
-    row["after"] = each.is ? readable_cbor(*each.is) : json(nullptr);
-    row["before_hash"] = each.before, row["after_hash"] = each.after;
-    if (!each.failure.empty()) row.update({{"failure", each.failure}, {"message", each.message}});
+  for (const auto& obstacle : report.obstacles)
+    out["obstacles"].push_back({{"instance", display_name(obstacle.instance)},
+                                {"mail", obstacle.inbox_size},
+                                {"in_flight", obstacle.published_intents},
+                                {"queued", obstacle.unpublished_intents}});
+  for (const auto& effect : report.effects) out["effects"].push_back(effect_to_json(effect));
+  for (const auto& effect : report.pending_effects) out["pending"].push_back(effect_to_json(effect));
+  for (const auto& change : report.changed_instances) {
+    json row{{"instance", display_name(change.instance)}, {"status", to_string(change.status)}};
+    row["before"] = change.old_state ? cbor_to_readable_json(*change.old_state) : json(nullptr);
+    row["after"] = change.new_state ? cbor_to_readable_json(*change.new_state) : json(nullptr);
+    row["before_hash"] = change.old_hash, row["after_hash"] = change.new_hash;
+    if (!change.failure.empty()) row.update({{"failure", change.failure}, {"message", change.message}});
     out["changed"].push_back(std::move(row));
   }
   return out;
@@ -173,7 +179,7 @@ json to_json(const ShadowReport& report) {
 
 ShadowReport simulate(DeploymentState copy, const ManifestCatalog& catalog, const ShadowSettings& settings,
                       const StepEngine& engine) {
-  return Shadow(std::move(copy), catalog, settings, engine).whole();
+  return Simulation(std::move(copy), catalog, settings, engine).run();
 }
 
 }  // namespace mycojobs

@@ -14,17 +14,17 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMaxLine = 64U << 20;
+constexpr std::size_t kMaxHistoryLineBytes = 64U << 20;
 
-Result<void> text_only(const std::string& text, const std::string& what) {
+Result<void> check_text_encoding(const std::string& text, const std::string& label) {
   if (is_utf8(text)) return {};
-  return fail(Code::invalid, what + " is not UTF-8");
+  return fail(Code::invalid, label + " is not UTF-8");
 }
 
-Result<std::string> bytes_at(const json& line, const char* name) {
-  const auto found = line.find(name);
+Result<std::string> read_base64_field(const json& line, const char* name) {
+  const auto field = line.find(name);
   const auto bytes =
-      found != line.end() && found->is_string() ? decode_base64(found->get_ref<const std::string&>()) : std::nullopt;
+      field != line.end() && field->is_string() ? decode_base64(field->get_ref<const std::string&>()) : std::nullopt;
   if (!bytes) return fail(Code::invalid, std::string(name) + " is not base64");
   return *bytes;
 }
@@ -35,15 +35,15 @@ Result<void> read_head(const json& line, WorkflowHistory& out) {
   const json manifests = line.value("manifests", json());
   if (out.deployment.empty() || !manifests.is_array())
     return fail(Code::invalid, "it names its world and its manifests");
-  for (const auto& each : manifests) {
-    if (!each.is_object() || !each.contains("manifest") || !each.value("code", json()).is_object())
+  for (const auto& item : manifests) {
+    if (!item.is_object() || !item.contains("manifest") || !item.value("code", json()).is_object())
       return fail(Code::invalid, "each of its manifests has manifest and code");
-    HistoryManifest made{dump_json(each["manifest"]), {}};
-    for (const auto& [module, text] : each["code"].items()) {
+    HistoryManifest entry{dump_json(item["manifest"]), {}};
+    for (const auto& [module, text] : item["code"].items()) {
       if (!text.is_string()) return fail(Code::invalid, "the code of " + excerpt(module) + " is not text");
-      made.code[module] = text.get<std::string>();
+      entry.code[module] = text.get<std::string>();
     }
-    out.manifests.push_back(std::move(made));
+    out.manifests.push_back(std::move(entry));
   }
   return {};
 }
@@ -52,23 +52,23 @@ Result<void> read_line(const json& line, WorkflowHistory& out) {
   if (!line.is_object()) return fail(Code::invalid, "it is not a map");
   if (out.deployment.empty()) return read_head(line, out);
   if (line.contains("blob")) {
-    MJ_TRY(blob, bytes_at(line, "blob"));
+    MJ_TRY(blob, read_base64_field(line, "blob"));
     out.blobs.insert(std::move(blob));
     return {};
   }
-  MJ_TRY(bytes, bytes_at(line, "fact"));
+  MJ_TRY(bytes, read_base64_field(line, "fact"));
   MJ_TRY(fact, decode_workflow_fact(bytes));
   out.facts.push_back(std::move(fact));
   return {};
 }
 
-void bring_back(WorkflowHistory& history) {
+void restore_spilled_states(WorkflowHistory& history) {
   std::map<std::string, const std::string*> by_hash;
   for (const auto& blob : history.blobs) by_hash[sha256_hex(blob)] = &blob;
   for (auto& fact : history.facts) {
-    auto* step = std::get_if<StepTaken>(&fact.what);
-    if (step == nullptr || !step->state || !step->state->spilled()) continue;
-    if (const auto found = by_hash.find(step->state->hash); found != by_hash.end()) step->state->bytes = *found->second;
+    auto* step = std::get_if<StepTaken>(&fact.content);
+    if (step == nullptr || !step->state || !step->state->is_spilled()) continue;
+    if (const auto field = by_hash.find(step->state->hash); field != by_hash.end()) step->state->bytes = *field->second;
   }
 }
 
@@ -76,17 +76,17 @@ void bring_back(WorkflowHistory& history) {
 
 Result<std::string> write_history(const WorkflowHistory& history) {
   json head{{"workflow_history", 1}, {"world", history.deployment}, {"manifests", json::array()}};
-  for (const auto& each : history.manifests) {
-    MJ_TRY(document, parse_json(each.json));
-    for (const auto& [module, text] : each.code) MJ_CHECK(text_only(text, module));
-    head["manifests"].push_back({{"manifest", std::move(document)}, {"code", each.code}});
+  for (const auto& manifest : history.manifests) {
+    MJ_TRY(document, parse_json(manifest.json));
+    for (const auto& [module, text] : manifest.code) MJ_CHECK(check_text_encoding(text, module));
+    head["manifests"].push_back({{"manifest", std::move(document)}, {"code", manifest.code}});
   }
   std::string out = dump_json(head) + '\n';
   for (const auto& blob : history.blobs) out += dump_json({{"blob", encode_base64(blob)}}) + '\n';
   for (const auto& fact : history.facts) {
     MJ_TRY(bytes, encode(fact));
-    json line{{"height", fact.height}, {"at_ms", fact.at_ms}, {"kind", kind_of(fact)}, {"cells", json::array()}};
-    for (const auto& cell : instances_of(fact)) line["cells"].push_back(shown(cell));
+    json line{{"height", fact.height}, {"at_ms", fact.at_ms}, {"kind", fact_kind(fact)}, {"cells", json::array()}};
+    for (const auto& instance : affected_instances(fact)) line["cells"].push_back(display_name(instance));
     line["fact"] = encode_base64(bytes);
     out += dump_json(line) + '\n';
   }
@@ -100,32 +100,33 @@ Result<WorkflowHistory> read_history(std::string_view text) {
     const auto line = text.substr(0, end);
     text.remove_prefix(end == text.npos ? text.size() : end + 1);
     if (line.empty()) continue;
-    auto parsed = parse_json(line, kMaxLine);
-    auto read = parsed ? read_line(*parsed, history) : Result<void>(tl::unexpected(parsed.error()));
-    if (!read) return fail(Code::invalid, "line " + std::to_string(number) + ": " + read.error().message);
+    auto parsed = parse_json(line, kMaxHistoryLineBytes);
+    auto outcome = parsed ? read_line(*parsed, history) : Result<void>(tl::unexpected(parsed.error()));
+    if (!outcome) return fail(Code::invalid, "line " + std::to_string(number) + ": " + outcome.error().message);
   }
   if (history.deployment.empty()) return fail(Code::invalid, "it is not a history of workflows: it is empty");
-  bring_back(history);
+  restore_spilled_states(history);
   return history;
 }
 
-Result<ManifestCatalog> catalog_of(const WorkflowHistory& history) {
+Result<ManifestCatalog> build_catalog(const WorkflowHistory& history) {
   ManifestCatalog catalog;
-  for (const auto& each : history.manifests) {
-    MJ_TRY(document, parse_json(each.json));
-    auto read = read_manifest(document, each.code);
-    if (!read.manifest) return fail(Code::invalid, "a manifest of the history: " + join(read.problems));
-    catalog.add(std::move(read.manifest));
+  for (const auto& manifest : history.manifests) {
+    MJ_TRY(document, parse_json(manifest.json));
+    auto outcome = read_manifest(document, manifest.code);
+    if (!outcome.manifest) return fail(Code::invalid, "a manifest of the history: " + join(outcome.problems));
+    catalog.add(std::move(outcome.manifest));
   }
   return catalog;
 }
 
-Result<DeploymentState> deployment_of(const WorkflowHistory& history) {
+Result<DeploymentState> fold_history(const WorkflowHistory& history) {
   DeploymentState deployment;
   deployment.id = history.deployment;
   for (const auto& fact : history.facts)
-    if (const auto bad = fold(deployment, fact))
-      return fail(Code::invalid, "the history does not fit: " + bad->text + " (" + std::string(bad->rule) + ')');
+    if (const auto problem = fold(deployment, fact))
+      return fail(Code::invalid,
+                  "the history does not fit: " + problem->text + " (" + std::string(problem->rule) + ')');
   return deployment;
 }
 

@@ -36,8 +36,8 @@ Result<std::string> write_history(const WorkflowHistory&);
 Result<WorkflowHistory> read_history(std::string_view text);
 
 // Returns a catalog of all manifests. Error invalid: names the problem of a manifest.
-Result<ManifestCatalog> catalog_of(const WorkflowHistory&);
+Result<ManifestCatalog> build_catalog(const WorkflowHistory&);
 // Folds all facts. Error invalid: names the first fact that does not fit.
-Result<DeploymentState> deployment_of(const WorkflowHistory&);
+Result<DeploymentState> fold_history(const WorkflowHistory&);
 
 }  // namespace mycojobs

@@ -13,83 +13,84 @@ namespace {
 
 using nlohmann::json;
 
-std::string_view without_version(std::string_view name) { return name.substr(0, name.rfind('@')); }
-std::string_view own_name(std::string_view name) {
-  const auto versionless = without_version(name);
+std::string_view remove_version(std::string_view name) { return name.substr(0, name.rfind('@')); }
+std::string_view base_name(std::string_view name) {
+  const auto versionless = remove_version(name);
   return versionless.substr(versionless.rfind('/') + 1);
 }
 
-template <class All>
-std::vector<std::string> names_of(const All& all) {
+template <class NamedItems>
+std::vector<std::string> list_names(const NamedItems& items) {
   std::vector<std::string> names;
-  for (const auto& each : all) names.push_back(each.name);
+  for (const auto& item : items) names.push_back(item.name);
   return names;
 }
 
 }  // namespace
 
-Result<std::string> find_name(std::string_view given, const std::vector<std::string>& names, std::string_view what) {
-  if (std::find(names.begin(), names.end(), given) != names.end()) return std::string(given);
-  std::string found;
-  for (const auto shorten : {without_version, own_name}) {
+Result<std::string> find_name(std::string_view query, const std::vector<std::string>& names, std::string_view kind) {
+  if (std::find(names.begin(), names.end(), query) != names.end()) return std::string(query);
+  std::string match;
+  for (const auto shorten : {remove_version, base_name}) {
     for (const auto& name : names) {
-      if (shorten(name) != given || name == found) continue;
-      if (!found.empty())
-        return fail(Code::invalid, std::string(what) + ' ' + excerpt(given, 200) + ": " + found + " and " + name +
+      if (shorten(name) != query || name == match) continue;
+      if (!match.empty())
+        return fail(Code::invalid, std::string(kind) + ' ' + excerpt(query, 200) + ": " + match + " and " + name +
                                        " have this name; use the full name");
-      found = name;
+      match = name;
     }
-    if (!found.empty()) return found;
+    if (!match.empty()) return match;
   }
-  std::vector<std::string_view> near;
+  std::vector<std::string_view> candidates;
   for (const auto& name : names) {
-    for (const std::string_view each : {std::string_view(name), without_version(name), own_name(name)})
-      near.push_back(each);
+    for (const std::string_view candidate : {std::string_view(name), remove_version(name), base_name(name)})
+      candidates.push_back(candidate);
   }
   return fail(Code::not_found,
-              "there is no " + std::string(what) + ' ' + excerpt(given, 200) + did_you_mean(given, near));
+              "there is no " + std::string(kind) + ' ' + excerpt(query, 200) + did_you_mean(query, candidates));
 }
 
-Result<const WorkflowSpec*> find_workflow(const WorkflowManifest& manifest, std::string_view given) {
-  MJ_TRY(name, find_name(given, names_of(manifest.workflows), "workflow"));
+Result<const WorkflowSpec*> find_workflow(const WorkflowManifest& manifest, std::string_view query) {
+  MJ_TRY(name, find_name(query, list_names(manifest.workflows), "workflow"));
   return manifest.workflow(name);
 }
-Result<const EffectSpec*> find_effect(const WorkflowManifest& manifest, std::string_view given) {
-  MJ_TRY(name, find_name(given, names_of(manifest.effects), "effect"));
+Result<const EffectSpec*> find_effect(const WorkflowManifest& manifest, std::string_view query) {
+  MJ_TRY(name, find_name(query, list_names(manifest.effects), "effect"));
   return manifest.effect(name);
 }
-Result<std::string> find_event(const WorkflowManifest& manifest, std::string_view given) {
+Result<std::string> find_event(const WorkflowManifest& manifest, std::string_view query) {
   std::vector<std::string> names;
-  for (const auto& each : manifest.subscriptions)
-    if (std::find(names.begin(), names.end(), each.event) == names.end()) names.push_back(each.event);
-  return find_name(given, names, "event");
+  for (const auto& subscription : manifest.subscriptions)
+    if (std::find(names.begin(), names.end(), subscription.event) == names.end()) names.push_back(subscription.event);
+  return find_name(query, names, "event");
 }
 
-Result<std::string> key_of_text(const WorkflowManifest& manifest, const WorkflowSpec& workflow, std::string_view text) {
+Result<std::string> encode_key(const WorkflowManifest& manifest, const WorkflowSpec& workflow, std::string_view text) {
   if (const auto parsed = parse_json(text, 1024); parsed) {
-    const auto fits = manifest.schemas.check(workflow.key_schema, *parsed, ValueForm::from_json);
-    if (fits) return fits->bytes;
+    const auto encoded = manifest.schemas.check(workflow.key_schema, *parsed, ValueForm::from_json);
+    if (encoded) return encoded->bytes;
   }
-  auto fits = manifest.schemas.check(workflow.key_schema, json(to_utf8(text)), ValueForm::from_json);
-  if (!fits) return fail(std::move(fits).error(), "the key " + excerpt(text, 80) + " of " + workflow.name);
-  return fits->bytes;
+  auto encoded = manifest.schemas.check(workflow.key_schema, json(to_utf8(text)), ValueForm::from_json);
+  if (!encoded) return fail(std::move(encoded).error(), "the key " + excerpt(text, 80) + " of " + workflow.name);
+  return encoded->bytes;
 }
 
-Result<InstanceId> find_instance_id(const WorkflowManifest& manifest, std::string_view given) {
-  const auto blank = given.find(' ');
-  MJ_TRY(workflow, find_workflow(manifest, given.substr(0, blank)));
-  if (workflow->keyed() != (blank != given.npos))
-    return fail(Code::invalid, workflow->keyed() ? workflow->name + " is keyed: " + excerpt(given, 200) + " has no key"
-                                                 : workflow->name + " has no keys: " + excerpt(given, 200));
-  if (!workflow->keyed()) return InstanceId{workflow->name, ""};
-  MJ_TRY(key, key_of_text(manifest, *workflow, given.substr(blank + 1)));
+Result<InstanceId> find_instance_id(const WorkflowManifest& manifest, std::string_view query) {
+  const auto space = query.find(' ');
+  MJ_TRY(workflow, find_workflow(manifest, query.substr(0, space)));
+  if (workflow->is_keyed() != (space != query.npos))
+    return fail(Code::invalid, workflow->is_keyed()
+                                   ? workflow->name + " is keyed: " + excerpt(query, 200) + " has no key"
+                                   : workflow->name + " has no keys: " + excerpt(query, 200));
+  if (!workflow->is_keyed()) return InstanceId{workflow->name, ""};
+  MJ_TRY(key, encode_key(manifest, *workflow, query.substr(space + 1)));
   return InstanceId{workflow->name, std::move(key)};
 }
 
-std::string short_name(const InstanceId& cell) {
-  const std::string name(own_name(cell.workflow));
-  if (cell.key.empty()) return name;
-  const auto key = decode_cbor(cell.key);
+std::string short_name(const InstanceId& instance) {
+  const std::string name(base_name(instance.workflow));
+  if (instance.key.empty()) return name;
+  const auto key = decode_cbor(instance.key);
   if (!key) return name + " ?";
   return name + ' ' + (key->is_string() ? key->get<std::string>() : dump_json(*key));
 }

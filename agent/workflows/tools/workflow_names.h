@@ -21,7 +21,7 @@ Result<const EffectSpec*> find_effect(const WorkflowManifest&, std::string_view 
 Result<std::string> find_event(const WorkflowManifest&, std::string_view given);  // an event that a subscription routes
 
 // Converts a key to CBOR: JSON if it fits the workflow's key_schema, otherwise a text. Error invalid: it does not fit.
-Result<std::string> key_of_text(const WorkflowManifest&, const WorkflowSpec&, std::string_view text);
+Result<std::string> encode_key(const WorkflowManifest&, const WorkflowSpec&, std::string_view text);
 // Finds an instance: "order 7", "order". A keyed workflow requires a key; another workflow must not have a key.
 Result<InstanceId> find_instance_id(const WorkflowManifest&, std::string_view given);
 // The inverse of find_instance_id(): the shortest clear form, "order 7".

@@ -104,7 +104,7 @@ class FlowFailed(Error):
 
 
 CODES: Dict[int, Type[Error]] = {
-    each.code: each for each in (Invalid, NotFound, Conflict, Denied, Unavailable, TooLarge, Unsupported)
+    error_class.code: error_class for error_class in (Invalid, NotFound, Conflict, Denied, Unavailable, TooLarge, Unsupported)
 }
 
 
@@ -117,10 +117,10 @@ def read_error(error: Any) -> Error:
     return CODES.get(error["code"], Error)(error["message"], remedy=remedy, field=field, code=error["code"], word=word or None)
 
 
-def no_answer(what: str, answer: object) -> Error:
+def invalid_response_error(what: str, answer: object) -> Error:
     """The response is not from a mycojobs server, or from one with another version."""
     return Error(f"{what}: the response is not in the contract: {answer!r:.100}", word="http", remedy="check which program runs there")
 
 
-def closed() -> Error:
+def closed_error() -> Error:
     return Error("the client was closed, or was created before a fork", remedy="create a new client", word="closed")

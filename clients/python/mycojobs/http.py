@@ -11,20 +11,20 @@ import time
 from typing import AsyncIterator, Awaitable, Dict, List, NamedTuple, Optional, Set, Tuple
 from urllib.parse import urlencode, urlsplit
 
-from .errors import Error, Invalid, TooLarge, Unavailable, closed, read_error
+from .errors import Error, Invalid, TooLarge, Unavailable, closed_error, read_error
 
-MOST_CONNECTIONS = 8  # for calls; event streams and followed logs have their own connections
-IDLE_S = 10.0  # the server closes idle connections after 15 s
-CONNECT_S = 10.0
-SILENCE_S = 45.0  # a stream has a sign of life every 15 s
-HEAD_BYTES = 65536
-ANSWER_BYTES = 64 << 20
-EVENT_BYTES = 4 << 20
-FAILURES = (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError, ValueError, RecursionError, http.client.HTTPException)
+MAX_CONNECTIONS = 8  # for calls; event streams and followed logs have their own connections
+MAX_IDLE_S = 10.0  # the server closes idle connections after 15 s
+CONNECT_TIMEOUT_S = 10.0
+SILENCE_TIMEOUT_S = 45.0  # an event stream receives a heartbeat at least every 15 s
+MAX_HEAD_BYTES = 65536
+MAX_RESPONSE_BYTES = 64 << 20
+MAX_EVENT_BYTES = 4 << 20
+CONNECTION_ERRORS = (OSError, EOFError, asyncio.TimeoutError, asyncio.LimitOverrunError, ValueError, RecursionError, http.client.HTTPException)
 
 
 class Event(NamedTuple):
-    """kind: fact, flow, log or job (docs/rpc.md, Events), "" for a sign of life; id: position for `after`."""
+    """kind: fact, flow, log or job (docs/rpc.md, Events), "" for a heartbeat; id: position for `after`."""
 
     kind: str
     id: str
@@ -50,112 +50,112 @@ class Transport:
         if token is not None and not (token.isascii() and token.isprintable()):
             raise Invalid("the token has invalid characters")
         self._host, self._path = host, parts.path.rstrip("/")
-        self._tls = ssl.create_default_context() if parts.scheme == "https" else None
-        self._port = port or (443 if self._tls else 80)
-        self._common = f"Host: {parts.netloc.rpartition('@')[2]}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
+        self._tls_context = ssl.create_default_context() if parts.scheme == "https" else None
+        self._port = port or (443 if self._tls_context else 80)
+        self._common_headers = f"Host: {parts.netloc.rpartition('@')[2]}\r\n" + (f"Authorization: Bearer {token}\r\n" if token else "")
         self._idle: List[Tuple[float, _Connection]] = []
-        self._all: Set[_Connection] = set()
-        self._free: Optional[asyncio.Semaphore] = None  # created in its event loop
+        self._connections: Set[_Connection] = set()
+        self._slots: Optional[asyncio.Semaphore] = None  # created in its event loop
         self.closed = False
 
     async def post(self, body: bytes, seconds: float, *, shared: bool = True) -> Tuple[int, bytes]:
-        """Returns status and body of the response. shared: counts among MOST_CONNECTIONS. Error Unavailable: no
+        """Returns status and body of the response. shared: counts among MAX_CONNECTIONS. Error Unavailable: no
         response."""
-        self._free = self._free or asyncio.Semaphore(MOST_CONNECTIONS)
+        self._slots = self._slots or asyncio.Semaphore(MAX_CONNECTIONS)
         if not shared:
             return await self._post(body, seconds)
-        async with self._free:
+        async with self._slots:
             return await self._post(body, seconds)
 
     async def _post(self, body: bytes, seconds: float) -> Tuple[int, bytes]:
-        connection = self._kept() or await self._open()
-        whole = False
+        connection = self._pop_idle() or await self._open()
+        is_reusable = False
         try:
             await self._send(connection, "POST", "/rpc", f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n", body)
-            status, headers, data = await asyncio.wait_for(self._answer(connection.reader), seconds)
-            whole = status < 400 and headers.get("Connection", "").lower() != "close" and "Content-Length" in headers
+            status, headers, data = await asyncio.wait_for(self._read_response(connection.reader), seconds)
+            is_reusable = status < 400 and headers.get("Connection", "").lower() != "close" and "Content-Length" in headers
             return status, data
-        except FAILURES as why:
-            raise self._lost(why) from why
+        except CONNECTION_ERRORS as cause:
+            raise self._make_error(cause) from cause
         finally:
-            if whole and not self.closed:
+            if is_reusable and not self.closed:
                 self._idle.append((time.monotonic(), connection))
             else:
-                self._end(connection)
+                self._discard(connection)
 
     async def events(self, **query: object) -> AsyncIterator[Event]:
         """Yields the events of one connection until its end. Error Unavailable: the connection failed."""
         connection = await self._open()
         try:
             await self._send(connection, "GET", "/events?" + urlencode({name: value for name, value in query.items() if value}), "")
-            status, headers = await asyncio.wait_for(_read_head(connection.reader), SILENCE_S)
+            status, headers = await asyncio.wait_for(_read_head(connection.reader), SILENCE_TIMEOUT_S)
             if status != 200:
-                raise refused(status, await _whole(_blocks(connection.reader, headers)))
-            async for event in _events(_blocks(connection.reader, headers)):
+                raise read_http_error(status, await _read_all(_read_blocks(connection.reader, headers)))
+            async for event in _parse_events(_read_blocks(connection.reader, headers)):
                 yield event
-        except FAILURES as why:
-            raise self._lost(why) from why
+        except CONNECTION_ERRORS as cause:
+            raise self._make_error(cause) from cause
         finally:
-            self._end(connection)
+            self._discard(connection)
 
-    def forget(self) -> None:
+    def close_idle(self) -> None:
         """Closes idle connections."""
         while self._idle:
-            self._end(self._idle.pop()[1])
+            self._discard(self._idle.pop()[1])
 
     def close(self) -> None:
         """Closes all connections; pending calls raise the error `closed`."""
         self.closed = True
         self._idle.clear()
-        for connection in list(self._all):
-            self._end(connection)
+        for connection in list(self._connections):
+            self._discard(connection)
 
-    def _end(self, connection: _Connection) -> None:
-        self._all.discard(connection)
+    def _discard(self, connection: _Connection) -> None:
+        self._connections.discard(connection)
         connection.writer.close()
 
-    def _lost(self, why: object, sent: bool = True) -> Error:
+    def _make_error(self, cause: object, sent: bool = True) -> Error:
         if self.closed:
-            return closed()
-        error = Unavailable(f"the server does not answer: {str(why) or repr(why)}", remedy="see whether `mycojobs coordinator` or `dev` runs there")
+            return closed_error()
+        error = Unavailable(f"the server does not answer: {str(cause) or repr(cause)}", remedy="see whether `mycojobs coordinator` or `dev` runs there")
         error.sent = sent
         return error
 
-    def _kept(self) -> Optional[_Connection]:
+    def _pop_idle(self) -> Optional[_Connection]:
         while self._idle:
-            since, connection = self._idle.pop()
-            if time.monotonic() - since < IDLE_S and not connection.reader.at_eof():
+            idle_since, connection = self._idle.pop()
+            if time.monotonic() - idle_since < MAX_IDLE_S and not connection.reader.at_eof():
                 return connection
-            self._end(connection)
+            self._discard(connection)
         return None
 
     async def _open(self) -> _Connection:
         try:
-            opening = asyncio.open_connection(self._host, self._port, ssl=self._tls, limit=HEAD_BYTES)
-            connection = _Connection(*await asyncio.wait_for(opening, CONNECT_S))
-        except (OSError, asyncio.TimeoutError, ValueError) as why:  # ValueError: an invalid host name
-            raise self._lost(why, sent=False) from why
-        self._all.add(connection)
+            opening = asyncio.open_connection(self._host, self._port, ssl=self._tls_context, limit=MAX_HEAD_BYTES)
+            connection = _Connection(*await asyncio.wait_for(opening, CONNECT_TIMEOUT_S))
+        except (OSError, asyncio.TimeoutError, ValueError) as cause:  # ValueError: an invalid host name
+            raise self._make_error(cause, sent=False) from cause
+        self._connections.add(connection)
         if self.closed:
-            self._end(connection)
-            raise closed()
+            self._discard(connection)
+            raise closed_error()
         return connection
 
-    async def _send(self, connection: _Connection, verb: str, path: str, more: str, body: bytes = b"") -> None:
-        head = f"{verb} {self._path}{path} HTTP/1.1\r\n{self._common}{more}\r\n"
+    async def _send(self, connection: _Connection, verb: str, path: str, headers: str, body: bytes = b"") -> None:
+        head = f"{verb} {self._path}{path} HTTP/1.1\r\n{self._common_headers}{headers}\r\n"
         connection.writer.write(head.encode("latin-1") + body)
         try:
-            await asyncio.wait_for(connection.writer.drain(), SILENCE_S)
+            await asyncio.wait_for(connection.writer.drain(), SILENCE_TIMEOUT_S)
         except ConnectionError:
             pass  # a server that refuses a body may have responded before it received all of it
 
     @staticmethod
-    async def _answer(reader: asyncio.StreamReader) -> Tuple[int, email.message.Message, bytes]:
+    async def _read_response(reader: asyncio.StreamReader) -> Tuple[int, email.message.Message, bytes]:
         status, headers = await _read_head(reader)
-        return status, headers, await _whole(_blocks(reader, headers))
+        return status, headers, await _read_all(_read_blocks(reader, headers))
 
 
-def refused(status: int, data: bytes) -> Error:
+def read_http_error(status: int, data: bytes) -> Error:
     """Returns the error of a response with a status other than 200. 503: refused before processing; other codes may be
     from a proxy."""
     try:
@@ -169,74 +169,74 @@ def refused(status: int, data: bytes) -> Error:
 
 
 async def _read_head(reader: asyncio.StreamReader) -> Tuple[int, email.message.Message]:
-    line, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
-    words = line.split(None, 2)
-    if len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
+    status_line, _, header_lines = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
+    status_parts = status_line.split(None, 2)
+    if len(status_parts) < 2 or not status_parts[0].startswith(b"HTTP/1.") or not status_parts[1].isdigit():
         raise ValueError("not an HTTP response")
-    return int(words[1]), http.client.parse_headers(io.BytesIO(rest))
+    return int(status_parts[1]), http.client.parse_headers(io.BytesIO(header_lines))
 
 
-async def _blocks(reader: asyncio.StreamReader, headers: email.message.Message) -> AsyncIterator[bytes]:
+async def _read_blocks(reader: asyncio.StreamReader, headers: email.message.Message) -> AsyncIterator[bytes]:
     """Yields the body, by length, in chunks, or until the end of the connection."""
     if headers.get("Transfer-Encoding", "").lower() == "chunked":
         while True:
-            size = _size((await _said(reader.readuntil(b"\r\n"))).split(b";")[0], 16)
-            async for block in _exactly(reader, size):
+            size = _parse_size((await _with_timeout(reader.readuntil(b"\r\n"))).split(b";")[0], 16)
+            async for block in _read_exactly(reader, size):
                 yield block
-            await _said(reader.readexactly(2))
+            await _with_timeout(reader.readexactly(2))
             if size == 0:
                 return
     elif "Content-Length" in headers:
-        async for block in _exactly(reader, _size(headers["Content-Length"].encode(), 10)):
+        async for block in _read_exactly(reader, _parse_size(headers["Content-Length"].encode(), 10)):
             yield block
     else:
         while True:
-            block = await _said(reader.read(HEAD_BYTES))
+            block = await _with_timeout(reader.read(MAX_HEAD_BYTES))
             if not block:
                 return
             yield block
 
 
-async def _exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
+async def _read_exactly(reader: asyncio.StreamReader, size: int) -> AsyncIterator[bytes]:
     while size > 0:
-        block = await _said(reader.read(min(size, HEAD_BYTES)))
+        block = await _with_timeout(reader.read(min(size, MAX_HEAD_BYTES)))
         if not block:
             raise EOFError("the response is truncated")
         size -= len(block)
         yield block
 
 
-def _size(digits: bytes, base: int) -> int:
+def _parse_size(digits: bytes, base: int) -> int:
     size = int(digits, base)
     if size < 0:
         raise ValueError("a negative length")
-    return _bounded(size)
+    return _check_size(size)
 
 
-def _bounded(size: int) -> int:
-    if size > ANSWER_BYTES:
-        raise TooLarge(f"a response of {size} bytes is over the limit of {ANSWER_BYTES}", remedy="request less at a time")
+def _check_size(size: int) -> int:
+    if size > MAX_RESPONSE_BYTES:
+        raise TooLarge(f"a response of {size} bytes is over the limit of {MAX_RESPONSE_BYTES}", remedy="request less at a time")
     return size
 
 
-async def _said(reading: Awaitable[bytes]) -> bytes:
-    return await asyncio.wait_for(reading, SILENCE_S)
+async def _with_timeout(read: Awaitable[bytes]) -> bytes:
+    return await asyncio.wait_for(read, SILENCE_TIMEOUT_S)
 
 
-async def _whole(blocks: AsyncIterator[bytes]) -> bytes:
+async def _read_all(blocks: AsyncIterator[bytes]) -> bytes:
     data = bytearray()
     async for block in blocks:
-        _bounded(len(data) + len(block))
+        _check_size(len(data) + len(block))
         data += block
     return bytes(data)
 
 
-async def _events(blocks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
+async def _parse_events(blocks: AsyncIterator[bytes]) -> AsyncIterator[Event]:
     """Parses text/event-stream as the server writes it: lines end in LF."""
-    rest, fields = b"", {}  # type: bytes, Dict[str, str]
+    buffer, fields = b"", {}  # type: bytes, Dict[str, str]
     async for block in blocks:
-        *lines, rest = (rest + block).split(b"\n")
-        if len(rest) > EVENT_BYTES:
+        *lines, buffer = (buffer + block).split(b"\n")
+        if len(buffer) > MAX_EVENT_BYTES:
             raise ValueError("an event without an end")
         for line in lines:
             text = line.rstrip(b"\r").decode()

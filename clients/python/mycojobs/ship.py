@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Sequence, Tuple, Type
 
 from .errors import CannotShip, Invalid
 
-RETURN = "return"
+RESULT_KEY = "return"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -37,36 +37,36 @@ def job(**options: Any) -> Callable[[F], F]:
 
     check_options(options)
 
-    def mark(function: F) -> F:
-        source_of(function, 1)  # raises errors where the function is defined
+    def decorate(function: F) -> F:
+        get_source(function, 1)  # raises errors where the function is defined
         setattr(function, "__mycojobs__", options)
         return function
 
-    return mark
+    return decorate
 
 
-def options_of(function: Callable[..., Any]) -> Dict[str, Any]:
+def get_options(function: Callable[..., Any]) -> Dict[str, Any]:
     return dict(getattr(function, "__mycojobs__", {}))
 
 
-def script_of(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def make_script(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Returns the whole script. CannotShip: the message says why the function cannot run in a job."""
-    source = source_of(function, 1 if hasattr(function, "__mycojobs__") else 0)
+    source = get_source(function, 1 if hasattr(function, "__mycojobs__") else 0)
     name = function.__name__
     try:
         inspect.signature(function).bind(*args, **kwargs)
-    except TypeError as why:
-        raise CannotShip(f"{name}: {why}") from None
-    for where, value in [(f"argument {i + 1}", each) for i, each in enumerate(args)] + [(f"argument {key}", each) for key, each in kwargs.items()]:
-        check_json(value, f"{name}: {where}")
-    given = json.dumps([args, dict(kwargs)], allow_nan=False)
-    imports = "".join(f"; import {module}" + (f" as {alias}" if alias != module else "") for alias, module in imports_of(function, source))
+    except TypeError as error:
+        raise CannotShip(f"{name}: {error}") from None
+    for label, value in [(f"argument {i + 1}", each) for i, each in enumerate(args)] + [(f"argument {key}", each) for key, each in kwargs.items()]:
+        check_json(value, f"{name}: {label}")
+    arguments_json = json.dumps([args, dict(kwargs)], allow_nan=False)
+    imports = "".join(f"; import {module}" + (f" as {alias}" if alias != module else "") for alias, module in find_imports(function, source))
     # Stores the mapping of the job before the function can reuse its name: a value that it cannot hold fails the job.
-    call = f"_mycojobs_result[{RETURN!r}] = (lambda args, kwargs: {name}(*args, **kwargs))(*__import__('json').loads({given!r}))"
+    call = f"_mycojobs_result[{RESULT_KEY!r}] = (lambda args, kwargs: {name}(*args, **kwargs))(*__import__('json').loads({arguments_json!r}))"
     return f"from __future__ import annotations; _mycojobs_result = result{imports}\n{source}\n{call}\n"
 
 
-def source_of(function: Callable[..., Any], decorators: int) -> str:
+def get_source(function: Callable[..., Any], decorators: int) -> str:
     """Returns the source from `def` on, without indentation and decorators. decorators: maximum number of
     decorators."""
     name = getattr(function, "__name__", repr(function))
@@ -82,52 +82,52 @@ def source_of(function: Callable[..., Any], decorators: int) -> str:
         text = inspect.getsource(function)
         # in both cases, lines count from 2
         block = ast.parse("if 1:\n" + text).body[0] if text[0].isspace() else ast.parse("\n" + text)
-    except (OSError, SyntaxError, ValueError) as why:
-        raise CannotShip(f"{name} has no source that can be shipped: {why}") from None
+    except (OSError, SyntaxError, ValueError) as error:
+        raise CannotShip(f"{name} has no source that can be shipped: {error}") from None
     tree = getattr(block, "body")[0]
     if not isinstance(tree, ast.FunctionDef) or len(tree.decorator_list) > decorators:
         raise CannotShip(f"{name} has a decorator besides @job, which would not be shipped: call it inside of {name}")
-    texts = [each for each in ast.walk(tree) if isinstance(each, (ast.Constant, ast.JoinedStr))]
+    text_nodes = [text_node for text_node in ast.walk(tree) if isinstance(text_node, (ast.Constant, ast.JoinedStr))]
     # lines inside of texts keep their blanks
-    inside = {line for each in texts for line in range(each.lineno + 1, (each.end_lineno or 0) + 1)}
+    text_lines = {line for text_node in text_nodes for line in range(text_node.lineno + 1, (text_node.end_lineno or 0) + 1)}
     lines = list(enumerate(text.rstrip("\n").split("\n"), 2))[tree.lineno - 2 :]
-    return "\n".join(line if number in inside else line[: tree.col_offset].lstrip() + line[tree.col_offset :] for number, line in lines)
+    return "\n".join(line if number in text_lines else line[: tree.col_offset].lstrip() + line[tree.col_offset :] for number, line in lines)
 
 
-def imports_of(function: Callable[..., Any], source: str) -> Iterator[Tuple[str, str]]:
+def find_imports(function: Callable[..., Any], source: str) -> Iterator[Tuple[str, str]]:
     """Yields the modules of its file that the function uses, as (name, module); the script imports them. Other globals
     raise CannotShip."""
-    file = getattr(function, "__globals__")
-    for name in sorted(globals_of(symtable.symtable("from __future__ import annotations\n" + source, "<job>", "exec"))):
+    module_globals = getattr(function, "__globals__")
+    for name in sorted(find_globals(symtable.symtable("from __future__ import annotations\n" + source, "<job>", "exec"))):
         if name == function.__name__ or name in ("result", "__name__"):
             continue
-        if isinstance(file.get(name), types.ModuleType):
-            yield name, file[name].__name__
-        elif name in file or not hasattr(builtins, name):
+        if isinstance(module_globals.get(name), types.ModuleType):
+            yield name, module_globals[name].__name__
+        elif name in module_globals or not hasattr(builtins, name):
             raise CannotShip(f"{function.__name__} uses {name}, which is not shipped with it: define or import it inside, or pass it as an argument")
 
 
-def globals_of(table: symtable.SymbolTable) -> Iterator[str]:
+def find_globals(table: symtable.SymbolTable) -> Iterator[str]:
     if table.get_type() == "module":
-        yield from (each.get_name() for each in table.get_symbols() if each.is_referenced() and not each.is_imported())
+        yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_referenced() and not symbol.is_imported())
     else:
-        yield from (each.get_name() for each in table.get_symbols() if each.is_global())
+        yield from (symbol.get_name() for symbol in table.get_symbols() if symbol.is_global())
     for child in table.get_children():
         if child.get_type() != "annotation":
-            yield from globals_of(child)
+            yield from find_globals(child)
 
 
-def check_json(value: Any, where: str) -> None:
+def check_json(value: Any, path: str) -> None:
     """Raises CannotShip, with the position, for a value that JSON cannot represent."""
     if isinstance(value, dict):
-        for key, each in value.items():
+        for key, element in value.items():
             if not isinstance(key, str):
-                raise CannotShip(f"{where} has the key {key!r}, which is not text: use {str(key)!r}")
-            check_json(each, f"{where}[{key!r}]")
+                raise CannotShip(f"{path} has the key {key!r}, which is not text: use {str(key)!r}")
+            check_json(element, f"{path}[{key!r}]")
     elif isinstance(value, (list, tuple)):
-        for i, each in enumerate(value):
-            check_json(each, f"{where}[{i}]")
+        for i, element in enumerate(value):
+            check_json(element, f"{path}[{i}]")
     elif isinstance(value, float) and not math.isfinite(value):
-        raise CannotShip(f"{where} is {value}, which JSON cannot represent: pass None or text")
+        raise CannotShip(f"{path} is {value}, which JSON cannot represent: pass None or text")
     elif value is not None and not isinstance(value, (str, int, float, bool)):
-        raise CannotShip(f"{where} is a {type(value).__name__}, which is not JSON: pass text, numbers, lists and dicts")
+        raise CannotShip(f"{path} is a {type(value).__name__}, which is not JSON: pass text, numbers, lists and dicts")

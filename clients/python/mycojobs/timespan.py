@@ -11,12 +11,12 @@ Duration = Union[float, str]
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
-def seconds_of(name: str, span: Duration) -> float:
+def parse_seconds(name: str, span: Duration) -> float:
     """Converts the time span to seconds, as an int if that is exact. Raises Invalid, which names the option."""
     if isinstance(span, (int, float)) and not isinstance(span, bool) and span >= 0:
         return span
-    found = re.fullmatch(r"([0-9]+)(ms|[smhd])", span) if isinstance(span, str) else None
-    if found is None:
+    match = re.fullmatch(r"([0-9]+)(ms|[smhd])", span) if isinstance(span, str) else None
+    if match is None:
         raise Invalid(f"{name}: {str(span)[:40]!r} is not a time span", remedy='give seconds, or a text such as "500ms", "30s", "5m", "2h" or "1d"')
-    milliseconds = int(found[1]) * _UNITS_MS[found[2]]
+    milliseconds = int(match[1]) * _UNITS_MS[match[2]]
     return milliseconds / 1000 if milliseconds % 1000 else milliseconds // 1000

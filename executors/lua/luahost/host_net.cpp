@@ -27,13 +27,15 @@ constexpr const char* kSocket = "mycojobs.socket";
 
 struct Socket {
   Fd fd;
-  std::uint64_t patience_ms = 0;  // time-out of each wait
+  std::uint64_t timeout_ms = 0;  // time-out of each wait
 };
 
-Socket& socket_at(lua_State* state, int index) { return *static_cast<Socket*>(luaL_checkudata(state, index, kSocket)); }
+Socket& get_socket(lua_State* state, int index) {
+  return *static_cast<Socket*>(luaL_checkudata(state, index, kSocket));
+}
 
 int lua_close_socket(lua_State* state) {
-  socket_at(state, 1).fd.reset();
+  get_socket(state, 1).fd.reset();
   return 0;
 }
 
@@ -44,13 +46,13 @@ std::uint64_t now_ms() {
 }
 
 // Waits until the socket is ready for `events` or the time-out. Returns 0 or an errno.
-int wait_for(int fd, short events, std::uint64_t patience_ms) {
-  const std::uint64_t deadline = now_ms() + patience_ms;
+int wait_for_socket(int fd, short events, std::uint64_t timeout_ms) {
+  const std::uint64_t deadline = now_ms() + timeout_ms;
   for (;;) {
     const std::uint64_t now = now_ms();
     if (now >= deadline) return ETIMEDOUT;
-    pollfd waiting{fd, events, 0};
-    const int ready = ::poll(&waiting, 1, static_cast<int>(std::min<std::uint64_t>(deadline - now, 60000)));
+    pollfd descriptor{fd, events, 0};
+    const int ready = ::poll(&descriptor, 1, static_cast<int>(std::min<std::uint64_t>(deadline - now, 60000)));
     if (ready > 0) return 0;
     if (ready < 0 && errno != EINTR) return errno;
   }
@@ -61,7 +63,7 @@ int connect_to(const addrinfo& address, Socket& socket) {
   if (!socket.fd) return errno;
   if (::connect(socket.fd.get(), address.ai_addr, address.ai_addrlen) == 0) return 0;
   if (errno != EINPROGRESS) return errno;
-  if (const int error = wait_for(socket.fd.get(), POLLOUT, socket.patience_ms); error != 0) return error;
+  if (const int error = wait_for_socket(socket.fd.get(), POLLOUT, socket.timeout_ms); error != 0) return error;
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(socket.fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
@@ -74,20 +76,20 @@ int lua_connect(lua_State* state) {
   const std::string port = std::to_string(luaL_checkinteger(state, 2));
   auto* const socket = new (lua_newuserdatauv(state, sizeof(Socket), 0)) Socket();
   luaL_setmetatable(state, kSocket);
-  socket->patience_ms = static_cast<std::uint64_t>(luaL_checkinteger(state, 3));
+  socket->timeout_ms = static_cast<std::uint64_t>(luaL_checkinteger(state, 3));
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (const int error = ::getaddrinfo(host, port.c_str(), &hints, &found); error != 0) {
+  addrinfo* results = nullptr;
+  if (const int error = ::getaddrinfo(host, port.c_str(), &hints, &results); error != 0) {
     lua_pushnil(state);
     lua_pushstring(state, ::gai_strerror(error));
     lua_pushliteral(state, "ENOENT");
     return 3;
   }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, ::freeaddrinfo);
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(results, ::freeaddrinfo);
   int error = EADDRNOTAVAIL;
-  for (const addrinfo* each = found; each != nullptr && error != 0; each = each->ai_next) {
-    error = connect_to(*each, *socket);
+  for (const addrinfo* address = results; address != nullptr && error != 0; address = address->ai_next) {
+    error = connect_to(*address, *socket);
   }
   if (error != 0) return push_errno(state, error);
   return 1;
@@ -95,7 +97,7 @@ int lua_connect(lua_State* state) {
 
 // socket, bytes -> true; or nil, error text, name of errno.
 int lua_send_bytes(lua_State* state) {
-  const Socket& socket = socket_at(state, 1);
+  const Socket& socket = get_socket(state, 1);
   std::size_t size = 0;
   const char* bytes = luaL_checklstring(state, 2, &size);
   while (size > 0) {
@@ -104,7 +106,7 @@ int lua_send_bytes(lua_State* state) {
       bytes += sent;
       size -= static_cast<std::size_t>(sent);
     } else if (errno == EAGAIN) {
-      if (const int error = wait_for(socket.fd.get(), POLLOUT, socket.patience_ms); error != 0)
+      if (const int error = wait_for_socket(socket.fd.get(), POLLOUT, socket.timeout_ms); error != 0)
         return push_errno(state, error);
     } else if (errno != EINTR) {
       return push_errno(state, errno);
@@ -116,16 +118,16 @@ int lua_send_bytes(lua_State* state) {
 
 // socket -> some bytes, "" at the end; or nil, error text, name of errno.
 int lua_receive(lua_State* state) {
-  const Socket& socket = socket_at(state, 1);
+  const Socket& socket = get_socket(state, 1);
   std::array<char, 65536> part;  // NOLINT(*-member-init): filled by recv
   for (;;) {
-    const ssize_t got = ::recv(socket.fd.get(), part.data(), part.size(), 0);
-    if (got >= 0) {
-      lua_pushlstring(state, part.data(), static_cast<std::size_t>(got));
+    const ssize_t count = ::recv(socket.fd.get(), part.data(), part.size(), 0);
+    if (count >= 0) {
+      lua_pushlstring(state, part.data(), static_cast<std::size_t>(count));
       return 1;
     }
     if (errno == EAGAIN) {
-      if (const int error = wait_for(socket.fd.get(), POLLIN, socket.patience_ms); error != 0)
+      if (const int error = wait_for_socket(socket.fd.get(), POLLIN, socket.timeout_ms); error != 0)
         return push_errno(state, error);
     } else if (errno != EINTR) {
       return push_errno(state, errno);
@@ -201,14 +203,14 @@ std::size_t on_header(char* bytes, std::size_t, std::size_t size, void* user) {
   return size;
 }
 
-int on_progress(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) { return host_job::term_seen() ? 1 : 0; }
+int on_progress(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) { return host_job::has_received_term() ? 1 : 0; }
 
-std::string field(lua_State* state, const char* name, bool& there) {
+std::string get_field(lua_State* state, const char* name, bool& is_set) {
   lua_getfield(state, 1, name);
   std::size_t size = 0;
   const char* text = lua_tolstring(state, -1, &size);
-  there = text != nullptr;
-  std::string value = there ? std::string(text, size) : std::string();
+  is_set = text != nullptr;
+  std::string value = is_set ? std::string(text, size) : std::string();
   lua_pop(state, 1);
   return value;
 }
@@ -217,13 +219,13 @@ using Handle = std::unique_ptr<CURL, void (*)(CURL*)>;
 using List = std::unique_ptr<curl_slist, void (*)(curl_slist*)>;
 
 // Converts the field `headers` of the table at index 1, an array of "Name: value".
-List headers_of(lua_State* state) {
+List read_headers(lua_State* state) {
   List list(nullptr, curl_slist_free_all);
   lua_getfield(state, 1, "headers");
   for (lua_Integer i = 1, count = lua_istable(state, -1) ? luaL_len(state, -1) : 0; i <= count; ++i) {
     lua_rawgeti(state, -1, i);
-    curl_slist* const longer = curl_slist_append(list.get(), luaL_checkstring(state, -1));
-    if (longer != nullptr) (void)list.release(), list.reset(longer);
+    curl_slist* const extended = curl_slist_append(list.get(), luaL_checkstring(state, -1));
+    if (extended != nullptr) (void)list.release(), list.reset(extended);
     lua_pop(state, 1);
   }
   lua_pop(state, 1);
@@ -254,18 +256,18 @@ int push_answer(lua_State* state, CURL* curl, const Transfer& transfer) {
 // The fields of the table at index 1.
 struct HttpRequest {
   std::string url, method, body, file, proxy;
-  bool has_body = false, to_file = false;
-  long patience_ms = 0, redirects = 0;
+  bool has_body = false, writes_file = false;
+  long timeout_ms = 0, redirects = 0;
 };
 
-HttpRequest http_request(lua_State* state) {
+HttpRequest read_http_request(lua_State* state) {
   HttpRequest request;
-  bool there = false;
-  request.url = field(state, "url", there);
-  request.method = field(state, "method", there);
-  request.body = field(state, "body", request.has_body);
-  request.file = field(state, "file", request.to_file);
-  request.proxy = field(state, "proxy", there);
+  bool is_set = false;
+  request.url = get_field(state, "url", is_set);
+  request.method = get_field(state, "method", is_set);
+  request.body = get_field(state, "body", request.has_body);
+  request.file = get_field(state, "file", request.writes_file);
+  request.proxy = get_field(state, "proxy", is_set);
   return request;
 }
 
@@ -277,7 +279,7 @@ void set_options(CURL* handle, const HttpRequest& request, const List& headers, 
   curl_easy_setopt(handle, CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(handle, CURLOPT_FOLLOWLOCATION, request.redirects > 0 ? 1L : 0L);
   curl_easy_setopt(handle, CURLOPT_MAXREDIRS, request.redirects);
-  curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, request.patience_ms);
+  curl_easy_setopt(handle, CURLOPT_TIMEOUT_MS, request.timeout_ms);
   curl_easy_setopt(handle, CURLOPT_NOSIGNAL, 1L);
   curl_easy_setopt(handle, CURLOPT_USERAGENT, "mycojobs");
   curl_easy_setopt(handle, CURLOPT_ACCEPT_ENCODING, "");
@@ -288,14 +290,14 @@ void set_options(CURL* handle, const HttpRequest& request, const List& headers, 
   curl_easy_setopt(handle, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(handle, CURLOPT_XFERINFOFUNCTION, on_progress);
   curl_easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
-  const bool post = request.method == "POST";
-  if (request.has_body || post) {
+  const bool is_post = request.method == "POST";
+  if (request.has_body || is_post) {
     curl_easy_setopt(handle, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
     curl_easy_setopt(handle, CURLOPT_POSTFIELDS, request.body.c_str());
   }
   if (request.method == "HEAD") curl_easy_setopt(handle, CURLOPT_NOBODY, 1L);
-  // A custom verb is kept on redirects, whereas a redirected POST usually becomes a GET.
-  if (!post && request.method != "HEAD" && !(request.method == "GET" && !request.has_body)) {
+  // curl uses a custom verb for redirected requests too, whereas a redirected POST usually becomes a GET.
+  if (!is_post && request.method != "HEAD" && !(request.method == "GET" && !request.has_body)) {
     curl_easy_setopt(handle, CURLOPT_CUSTOMREQUEST, request.method.c_str());
   }
 }
@@ -304,18 +306,18 @@ void set_options(CURL* handle, const HttpRequest& request, const List& headers, 
 // status line; or nil, error text, last status line (of the proxy, if the proxy refused the connection).
 int lua_http(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
-  HttpRequest request = http_request(state);
+  HttpRequest request = read_http_request(state);
   lua_getfield(state, 1, "milliseconds");
   lua_getfield(state, 1, "redirects");
   lua_getfield(state, 1, "max_bytes");
-  request.patience_ms = static_cast<long>(luaL_checkinteger(state, -3));
+  request.timeout_ms = static_cast<long>(luaL_checkinteger(state, -3));
   request.redirects = static_cast<long>(luaL_checkinteger(state, -2));
   Transfer transfer;
   transfer.max_bytes = static_cast<std::size_t>(luaL_checkinteger(state, -1));
-  if (request.to_file)
+  if (request.writes_file)
     transfer.file.reset(::open(request.file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (request.to_file && !transfer.file) return push_errno(state, errno);
-  const List headers = headers_of(state);
+  if (request.writes_file && !transfer.file) return push_errno(state, errno);
+  const List headers = read_headers(state);
   const Handle curl(curl_easy_init(), curl_easy_cleanup);
   if (curl == nullptr) return push_failure(state, "no memory for a connection", transfer);
   set_options(curl.get(), request, headers, transfer);

@@ -1,4 +1,4 @@
-// The job of this process, for the Lua modules.
+// Functions of the job in this process that the Lua modules use. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,13 @@
 
 namespace mycojobs::lua {
 
-// Initializes the state that outlives the start of the script. Must be called before the script; installs the SIGTERM
-// handler.
+// Prepares the process for the script and installs the SIGTERM handler. To be called before the script starts.
 void begin_job(JobChannel);
 // Sends the last frames: the artifacts in the folder, and `done`.
-void finish(const std::string& artifacts, std::uint64_t max_bytes);
+void send_last_frames(const std::string& artifacts, std::uint64_t max_bytes);
 
-void write_to(int fd, std::string_view bytes);  // writes all bytes; write errors are ignored
-inline void write_error(std::string_view text) { write_to(2, text); }
+void write_bytes(int fd, std::string_view bytes);  // Writes all bytes. Errors are ignored.
+inline void write_error(std::string_view text) { write_bytes(2, text); }
 
 // Ends the script: sends its result or error, closes the Lua state, then sends the artifacts and `done`. Returns the
 // exit code of the process. May be called at any call depth; only the first call has an effect.

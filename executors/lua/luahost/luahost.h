@@ -22,7 +22,7 @@ std::string lua_version();  // "5.4.4"
 // result. Returns the exit code, or 125 if there was no valid request or it could not be prepared. The caller must then
 // call _exit(). folder: /job except in tests.
 int run_lua_job(JobChannel, const std::string& folder = "/job");
-// True after run_lua_job() if the script is warm and run_lua_job() may be called again in this process.
-bool lua_job_stays();
+// Returns whether the script is warm and run_lua_job() may be called again in this process.
+bool can_run_lua_job_again();
 
 }  // namespace mycojobs

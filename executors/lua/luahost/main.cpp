@@ -9,8 +9,8 @@
 #include "sandbox/zygote/zygote.h"
 
 int main(int argc, char** argv) try {
-  if (const auto warm = mycojobs::warm_lua(); !warm) {
-    std::fprintf(stderr, "mycojobs-luahost: %s\n", warm.error().message.c_str());
+  if (const auto warm_up = mycojobs::warm_lua(); !warm_up) {
+    std::fprintf(stderr, "mycojobs-luahost: %s\n", warm_up.error().message.c_str());
     return 1;
   }
   if (argc > 1 && std::strcmp(argv[1], "--version") == 0) {
@@ -23,7 +23,7 @@ int main(int argc, char** argv) try {
                           .after_fork_job = nullptr,
                           .run = [](mycojobs::JobChannel channel) { return mycojobs::run_lua_job(channel); },
                           .folder = mycojobs::kArtifactsName,
-                          .stays = mycojobs::lua_job_stays});
+                          .can_run_again = mycojobs::can_run_lua_job_again});
 } catch (...) {
   mycojobs::exit_with_report("mycojobs-luahost");
 }

@@ -31,15 +31,16 @@ int lua_send(lua_State* state) {
 }
 
 // Returns the reply as JSON; or nil and the error.
-int lua_ask(lua_State* state) {
+int lua_call_agent(lua_State* state) {
   const std::string_view call = text_at(state, 1);
   if (call.size() > kMaxCallBytes) {
     lua_pushnil(state);
     lua_pushfstring(state, "too_large");
     return 2;
   }
-  auto reply = host_job::is_here() ? ask(host_job::channel(), call)
-                                   : Result<std::string>(fail(Code::unavailable, "this is not the job's process"));
+  auto reply = host_job::is_job_process()
+                   ? call_agent(host_job::channel(), call)
+                   : Result<std::string>(fail(Code::unavailable, "this is not the job's process"));
   if (!reply) {
     lua_pushnil(state);
     lua_pushlstring(state, reply.error().message.data(), reply.error().message.size());
@@ -49,20 +50,21 @@ int lua_ask(lua_State* state) {
   return 1;
 }
 
-int lua_cancelled(lua_State* state) {
-  lua_pushboolean(state, host_job::cancelled() ? 1 : 0);
+int lua_query_cancelled(lua_State* state) {
+  lua_pushboolean(state, host_job::query_cancelled() ? 1 : 0);
   return 1;
 }
 
-// Returns false, possibly early, after SIGTERM, if the script has called cancelled().
+// Returns true after the time has passed. Returns false, possibly earlier, if the script has called cancelled() and
+// SIGTERM was received.
 int lua_sleep(lua_State* state) {
   const double seconds = std::min(luaL_checknumber(state, 1), 1e9);
-  timespec rest{};
-  rest.tv_sec = static_cast<time_t>(seconds);
-  rest.tv_nsec = static_cast<long>((seconds - std::floor(seconds)) * 1e9);
-  while (!host_job::term_seen() && ::clock_nanosleep(CLOCK_MONOTONIC, 0, &rest, &rest) == EINTR) {
+  timespec remaining{};
+  remaining.tv_sec = static_cast<time_t>(seconds);
+  remaining.tv_nsec = static_cast<long>((seconds - std::floor(seconds)) * 1e9);
+  while (!host_job::has_received_term() && ::clock_nanosleep(CLOCK_MONOTONIC, 0, &remaining, &remaining) == EINTR) {
   }
-  lua_pushboolean(state, host_job::term_seen() ? 0 : 1);
+  lua_pushboolean(state, host_job::has_received_term() ? 0 : 1);
   return 1;
 }
 
@@ -90,7 +92,7 @@ int lua_renew_environment(lua_State* state) {
     variables.emplace(text_at(state, -1), text_at(state, -2));
     lua_pop(state, 1);
   }
-  host_job::renew_environment(variables);
+  host_job::replace_environment(variables);
   return 0;
 }
 
@@ -104,41 +106,41 @@ int lua_write_error(lua_State* state) {
   return 0;
 }
 
-// Reserves memory beside Lua's heap: the stack, data of libraries, file buffers.
+// Limits Lua's heap to less than the job's memory, which also contains the stack, data of libraries and file buffers.
 int lua_limit_memory(lua_State* state) {
-  constexpr std::size_t kBeside = 12U << 20;
+  constexpr std::size_t kReservedBytes = 12U << 20;
   const auto bytes = static_cast<std::size_t>(std::max<lua_Integer>(luaL_checkinteger(state, 1), 0));
-  limit_memory(bytes > 2 * kBeside ? bytes - kBeside : bytes / 2);
+  limit_memory(bytes > 2 * kReservedBytes ? bytes - kReservedBytes : bytes / 2);
   return 0;
 }
 
 }  // namespace
 
 void begin_job(JobChannel channel) {
-  host_job::begin(channel);
+  host_job::start_job(channel);
   for (const int fd : {channel.up, channel.down})
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);  // programs started by the script must not use the channel
   ::signal(SIGPIPE, SIG_IGN);
 }
 
-void finish(const std::string& artifacts, std::uint64_t max_bytes) {
-  if (!host_job::is_here()) return;
+void send_last_frames(const std::string& artifacts, std::uint64_t max_bytes) {
+  if (!host_job::is_job_process()) return;
   send_artifacts(host_job::channel().up, artifacts, max_bytes);
   host_job::send(FrameKind::done, "");
 }
 
-void write_to(int fd, std::string_view bytes) {
+void write_bytes(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return;
-    if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
+    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
+    if (count < 0 && errno != EINTR) return;
+    if (count > 0) bytes.remove_prefix(static_cast<std::size_t>(count));
   }
 }
 
 void add_job_functions(lua_State* state) {
   const luaL_Reg functions[] = {{"send", lua_send},
-                                {"ask", lua_ask},
-                                {"cancelled", lua_cancelled},
+                                {"ask", lua_call_agent},
+                                {"cancelled", lua_query_cancelled},
                                 {"sleep", lua_sleep},
                                 {"monotonic", lua_monotonic},
                                 {"exit", lua_exit},
@@ -159,28 +161,28 @@ namespace mycojobs {
 namespace lua {
 namespace {
 
-constexpr int kFrames = 24;  // maximum number of frames at each end of the stack in a traceback
+constexpr int kMaxTracebackFrames = 24;  // maximum number of frames at each end of the stack in a traceback
 
 // State of the script: its text for tracebacks, its folder, and its error.
-struct Script {
+struct ScriptState {
   std::string name;  // Lua's chunk name, with '=' in front
   std::string text, folder;
   std::string trace;
   int line = 0;
   std::uint64_t max_artifact_bytes = 0;
-  bool ended = false;
-  bool warm = false, stays = false;
+  bool has_ended = false;
+  bool is_warm = false, can_run_again = false;
 };
-Script script;
+ScriptState script;
 
-std::string line_of_script(int number) {
-  std::size_t at = 0;
-  for (int i = 1; i < number && at != std::string::npos; ++i) {
-    at = script.text.find('\n', at);
-    if (at != std::string::npos) ++at;
+std::string get_script_line(int number) {
+  std::size_t begin = 0;
+  for (int i = 1; i < number && begin != std::string::npos; ++i) {
+    begin = script.text.find('\n', begin);
+    if (begin != std::string::npos) ++begin;
   }
-  if (at == std::string::npos) return "";
-  const std::string_view line = std::string_view(script.text).substr(at, script.text.find('\n', at) - at);
+  if (begin == std::string::npos) return "";
+  const std::string_view line = std::string_view(script.text).substr(begin, script.text.find('\n', begin) - begin);
   std::string text(complete_characters(line.substr(0, 200)));
   text.erase(0, text.find_first_not_of(" \t"));
   return text;
@@ -196,7 +198,7 @@ void add_frame(const lua_Debug& frame) {
     script.trace +=
         frame.name != nullptr ? std::string(frame.name) : "a function of line " + std::to_string(frame.linedefined);
   }
-  script.trace += "\n    " + line_of_script(frame.currentline) + "\n";
+  script.trace += "\n    " + get_script_line(frame.currentline) + "\n";
 }
 
 // Message handler of lua_pcall: records the script's own frames, innermost first, while the stack still exists.
@@ -209,9 +211,9 @@ int read_stack(lua_State* state) {
     if (lua_getstack(state, depth + step, &frame) != 0) depth += step;
   }
   for (int level = 0; level <= depth && lua_getstack(state, level, &frame) != 0; ++level) {
-    if (level == kFrames && depth > 2 * kFrames) {
-      script.trace += "  [" + std::to_string(depth - 2 * kFrames) + " calls omitted]\n";
-      level = depth - kFrames;
+    if (level == kMaxTracebackFrames && depth > 2 * kMaxTracebackFrames) {
+      script.trace += "  [" + std::to_string(depth - 2 * kMaxTracebackFrames) + " calls omitted]\n";
+      level = depth - kMaxTracebackFrames;
     } else if (lua_getinfo(state, "Sln", &frame) != 0) {
       add_frame(frame);
     }
@@ -227,13 +229,13 @@ bool call(lua_State* state, const char* name, int arguments, int results) {
   return lua_pcall(state, arguments, results, 0) == LUA_OK;
 }
 
-std::string top_text(lua_State* state, int index) {
+std::string get_text(lua_State* state, int index) {
   std::size_t size = 0;
   const char* text = lua_tolstring(state, index, &size);
   return text == nullptr ? std::string() : std::string(text, size);
 }
 
-void report_plainly(const char* type, const char* message) {
+void report_simple_error(const char* type, const char* message) {
   const std::string text = std::string(type) + ": " + message + "\n";
   write_error(text);
   host_job::send(FrameKind::error, std::string(R"({"type":")") + type + R"(","message":")" + message +
@@ -246,45 +248,46 @@ void report_failure(lua_State* state, int status) {
   if (status == LUA_ERRMEM) {
     lua_settop(state, 0);
     lua_gc(state, LUA_GCCOLLECT);
-    if (was_deep()) return report_plainly("Error", "stack overflow: a recursion used all memory of the job");
-    return report_plainly("MemoryError", "not enough memory: the policy's field memory is the limit");
+    if (is_recursion_error())
+      return report_simple_error("Error", "stack overflow: a recursion used all memory of the job");
+    return report_simple_error("MemoryError", "not enough memory: the policy's field memory is the limit");
   }
   lua_gc(state, LUA_GCSTOP);  // no finalizer runs before close_state()
-  if (status == LUA_ERRERR) return report_plainly("Error", "error in error handling (stack overflow)");
+  if (status == LUA_ERRERR) return report_simple_error("Error", "error in error handling (stack overflow)");
   lua_pushlstring(state, script.trace.data(), script.trace.size());
   lua_pushinteger(state, script.line);
   if (status == LUA_ERRSYNTAX) lua_pushliteral(state, "SyntaxError");
   if (status != LUA_ERRSYNTAX) lua_pushnil(state);
-  if (!call(state, kDescribe, 4, 2)) return report_plainly("Error", "an error that cannot be shown");
-  write_error(top_text(state, -1));
-  host_job::send(FrameKind::error, top_text(state, -2));
+  if (!call(state, kDescribe, 4, 2)) return report_simple_error("Error", "an error that cannot be shown");
+  write_error(get_text(state, -1));
+  host_job::send(FrameKind::error, get_text(state, -2));
 }
 
-void report_wrong_result(lua_State* state, const std::string& message) {
+void report_invalid_result(lua_State* state, const std::string& message) {
   lua_pushlstring(state, message.data(), message.size());
   lua_pushliteral(state, "");
   lua_pushinteger(state, 0);
   lua_pushliteral(state, "ResultError");
-  if (!call(state, kDescribe, 4, 2)) return report_plainly("ResultError", "the result cannot be returned");
+  if (!call(state, kDescribe, 4, 2)) return report_simple_error("ResultError", "the result cannot be returned");
   write_error("ResultError: " + message + "\n");
-  host_job::send(FrameKind::error, top_text(state, -2));
+  host_job::send(FrameKind::error, get_text(state, -2));
 }
 
 // Returns false if the result is invalid, which has been reported. arguments: number of values on top of the stack that
 // main of a warm script returned.
-bool hand_over(lua_State* state, std::string& result, int arguments = 0) {
+bool encode_result(lua_State* state, std::string& result, int arguments = 0) {
   if (!call(state, kEncodeResult, arguments, 2)) {
     lua_settop(state, 0);
     limit_memory(0);
-    report_plainly("MemoryError", "there is not enough memory to return the result");
+    report_simple_error("MemoryError", "there is not enough memory to return the result");
     return false;
   }
   limit_memory(0);
   if (lua_isnil(state, -2)) {
-    report_wrong_result(state, top_text(state, -1));
+    report_invalid_result(state, get_text(state, -1));
     return false;
   }
-  result = top_text(state, -2);
+  result = get_text(state, -2);
   return true;
 }
 
@@ -301,9 +304,9 @@ int run_script(lua_State* state, const HostRequest& request) {
     report_failure(state, LUA_ERRRUN);
     return 1;
   }
-  script.name = top_text(state, -3);
+  script.name = get_text(state, -3);
   script.max_artifact_bytes = static_cast<std::uint64_t>(lua_tointeger(state, -2));
-  script.warm = lua_toboolean(state, -1) != 0;
+  script.is_warm = lua_toboolean(state, -1) != 0;
   lua_settop(state, 0);
   lua_pushcfunction(state, read_stack);
   int status = luaL_loadbufferx(state, script.text.data(), script.text.size(), script.name.c_str(), "t");
@@ -314,19 +317,19 @@ int run_script(lua_State* state, const HostRequest& request) {
 }
 
 // Flushes the output and sends the last frames of a run.
-void last_message(int& exit_code, const std::string& result) {
-  const bool flushed = std::fflush(nullptr) == 0;
-  if (!flushed && exit_code == 0) {
+void send_last_message(int& exit_code, const std::string& result) {
+  const bool is_flushed = std::fflush(nullptr) == 0;
+  if (!is_flushed && exit_code == 0) {
     exit_code = 120;
-    report_plainly("OSError", "stdout could not be written to the end");
+    report_simple_error("OSError", "stdout could not be written to the end");
   }
   if (exit_code == 0) host_job::send(FrameKind::result, result);
-  finish(script.folder + "/artifacts", script.max_artifact_bytes);
+  send_last_frames(script.folder + "/artifacts", script.max_artifact_bytes);
 }
 
-// Runs main(job) of a warm script once, in the state that earlier runs have left.
+// Runs main(job) of a warm script once, in the Lua state of the earlier runs.
 int call_main(lua_State* state) {
-  script.stays = false;
+  script.can_run_again = false;
   lua_settop(state, 0);
   lua_pushcfunction(state, read_stack);
   int exit_code = 1;
@@ -334,26 +337,26 @@ int call_main(lua_State* state) {
   if (!call(state, kBeginRun, 0, 2)) {
     report_failure(state, LUA_ERRRUN);
   } else if (lua_isnil(state, -2)) {
-    report_plainly("WarmError",
-                   "the policy has warm, and the script has no function main(job): define it, or remove warm from "
-                   "the policy");
+    report_simple_error("WarmError",
+                        "the policy has warm, and the script has no function main(job): define it, or remove warm from "
+                        "the policy");
     return end_job(state, 1);
   } else if (const int status = lua_pcall(state, 1, 1, 1); status != LUA_OK) {
     report_failure(state, status);
-  } else if (hand_over(state, result, 1)) {
+  } else if (encode_result(state, result, 1)) {
     exit_code = 0;
   }
   lua_settop(state, 0);
   lua_gc(state, LUA_GCRESTART);
-  if (!host_job::is_here()) return end_job(state, exit_code);
-  last_message(exit_code, result);
-  script.stays = true;
+  if (!host_job::is_job_process()) return end_job(state, exit_code);
+  send_last_message(exit_code, result);
+  script.can_run_again = true;
   return exit_code;
 }
 
 int run_again(lua_State* state, JobChannel channel, const HostRequest& request) {
-  script.stays = false;
-  host_job::begin_next(channel);
+  script.can_run_again = false;
+  host_job::start_next_job(channel);
   if (::chdir(script.folder.c_str()) != 0) return 1;
   lua_settop(state, 0);
   push_request(state, request);
@@ -366,12 +369,12 @@ int run_again(lua_State* state, JobChannel channel, const HostRequest& request) 
 
 // Closes the state first, so that finalizers run and files are written before the artifacts are sent.
 int end_job(lua_State* state, int exit_code) {
-  if (std::exchange(script.ended, true)) return exit_code;  // a finalizer called os.exit
+  if (std::exchange(script.has_ended, true)) return exit_code;  // a finalizer called os.exit
   lua_gc(state, LUA_GCSTOP);
   std::string result;
-  if (exit_code == 0 && !hand_over(state, result)) exit_code = 1;
+  if (exit_code == 0 && !encode_result(state, result)) exit_code = 1;
   close_state();
-  last_message(exit_code, result);
+  send_last_message(exit_code, result);
   return exit_code;
 }
 
@@ -390,16 +393,16 @@ std::string lua_version() {
 int run_lua_job(JobChannel channel, const std::string& folder) {
   auto request = read_request(channel.down, folder);
   if (!request) return exit_before_start(channel.up, request.error());
-  if (lua::script.warm) return lua::run_again(lua::state(), channel, *request);
+  if (lua::script.is_warm) return lua::run_again(lua::state(), channel, *request);
   lua::begin_job(channel);
   lua::script.folder = folder;
   lua::script.text = without_byte_order_mark(request->script);              // as lua5.4 reads a file
   if (lua::script.text.starts_with('#')) lua::script.text.insert(0, "--");  // a #! line becomes a comment, as in lua5.4
   lua_State* const state = lua::state();
   const int exit_code = lua::run_script(state, *request);
-  return lua::script.warm && exit_code == 0 ? lua::call_main(state) : lua::end_job(state, exit_code);
+  return lua::script.is_warm && exit_code == 0 ? lua::call_main(state) : lua::end_job(state, exit_code);
 }
 
-bool lua_job_stays() { return lua::script.warm && lua::script.stays; }
+bool can_run_lua_job_again() { return lua::script.is_warm && lua::script.can_run_again; }
 
 }  // namespace mycojobs

@@ -10,69 +10,70 @@
 namespace mycojobs::lua {
 namespace {
 
-struct Memory {
+struct HeapUsage {
   std::size_t used = 0, limit = 0;
   // The largest stack of a Lua thread. If memory is refused while a stack is deep, the cause is an endless recursion.
   void* stack = nullptr;
   std::size_t stack_bytes = 0, candidate_bytes = 0;
-  bool refused_to_deep = false;
-  bool closing = false;
+  bool refused_deep_stack = false;
+  bool is_closing = false;
 };
-Memory memory;
-lua_State* the_state = nullptr;
+HeapUsage memory;
+lua_State* lua_state = nullptr;
 
 // Detects a growing Lua stack by its sizes: the number of slots doubles or reaches the maximum, plus five slots that
 // are not doubled. Since Lua 5.4.6 the block is reallocated; older versions allocate a new block, so the first one is
 // only a candidate.
-bool is_growing_stack(const void* block, std::size_t old_size, std::size_t wanted) {
-  constexpr std::size_t kMin = 65536, kBeside = 5 * 16, kMaxTableBytes = 16 * 1000000 + kBeside;
+bool is_growing_stack(const void* block, std::size_t old_size, std::size_t new_size) {
+  constexpr std::size_t kMinStackBytes = 65536, kExtraBytes = 5 * 16, kMaxTableBytes = 16 * 1000000 + kExtraBytes;
   // for a new block, old_size is the kind of the object; a stack has none
   const bool is_new = block == nullptr && old_size == 0;
-  if ((block == nullptr && !is_new) || wanted < kMin || wanted % 16 != 0) return false;
-  const std::size_t before = is_new ? std::exchange(memory.candidate_bytes, wanted) : old_size;
-  return wanted - kBeside == 2 * (before - kBeside) || wanted == kMaxTableBytes;
+  if ((block == nullptr && !is_new) || new_size < kMinStackBytes || new_size % 16 != 0) return false;
+  const std::size_t previous_size = is_new ? std::exchange(memory.candidate_bytes, new_size) : old_size;
+  return new_size - kExtraBytes == 2 * (previous_size - kExtraBytes) || new_size == kMaxTableBytes;
 }
 
-void* refuse() {
-  constexpr std::size_t kDeep = 2U << 20;
-  memory.refused_to_deep = memory.stack_bytes >= kDeep;
+void* refuse_memory() {
+  constexpr std::size_t kDeepStackBytes = 2U << 20;
+  memory.refused_deep_stack = memory.stack_bytes >= kDeepStackBytes;
   return nullptr;
 }
 
 // Returns the memory that a block uses in the C library's heap.
-std::size_t cost(std::size_t size) {
-  constexpr std::size_t kMin = 32, kHead = 8, kStep = 16;
-  return size == 0 ? 0 : std::max(kMin, (size + kHead + kStep - 1) / kStep * kStep);
+std::size_t get_heap_cost(std::size_t size) {
+  constexpr std::size_t kMinBytes = 32, kHeaderBytes = 8, kAlignment = 16;
+  return size == 0 ? 0 : std::max(kMinBytes, (size + kHeaderBytes + kAlignment - 1) / kAlignment * kAlignment);
 }
 
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size) {
-  const std::size_t had = block == nullptr ? 0 : old_size;  // for a new block, old_size is the kind of the object
-  const std::size_t used = memory.used - cost(had) + cost(new_size);
-  if (new_size > had && memory.limit > 0 && used > memory.limit) return refuse();
+  const std::size_t previous_size =
+      block == nullptr ? 0 : old_size;  // for a new block, old_size is the kind of the object
+  const std::size_t used = memory.used - get_heap_cost(previous_size) + get_heap_cost(new_size);
+  if (new_size > previous_size && memory.limit > 0 && used > memory.limit) return refuse_memory();
   const bool is_stack = is_growing_stack(block, old_size, new_size);
-  void* moved = nullptr;
+  void* new_block = nullptr;
   if (block != nullptr && block == memory.stack) {
     memory.stack = nullptr;
     memory.stack_bytes = 0;
   }
   if (new_size == 0) {
     // The process is about to exit. Freeing blocks would write to pages that are shared with the zygote.
-    if (!memory.closing) std::free(block);
+    if (!memory.is_closing) std::free(block);
   } else {
-    moved = std::realloc(block, new_size);
-    if (moved == nullptr) return refuse();
+    new_block = std::realloc(block, new_size);
+    if (new_block == nullptr) return refuse_memory();
   }
   memory.used = used;
   if (is_stack) {
-    memory.stack = moved;
+    memory.stack = new_block;
     memory.stack_bytes = new_size;
   }
-  return moved;
+  return new_block;
 }
 
 // Prints warnings, mostly of failing finalizers. Control messages start with '@' and are ignored.
-void warn(void*, const char* text, int more) {
-  if (text[0] != '@' || more != 0) std::fprintf(stderr, more != 0 ? "%s" : "%s\n", text);
+void print_warning(void*, const char* text, int is_continued) {
+  if (text[0] != '@' || is_continued != 0) std::fprintf(stderr, is_continued != 0 ? "%s" : "%s\n", text);
 }
 
 void open_library(lua_State* state) {
@@ -89,7 +90,7 @@ void open_library(lua_State* state) {
 
 // Pushes the globals of the modules: a copy of Lua's globals, so that scripts cannot replace functions that modules
 // use. Only _G refers to the globals of scripts.
-void push_own_globals(lua_State* state) {
+void push_module_globals(lua_State* state) {
   lua_newtable(state);
   lua_pushglobaltable(state);
   lua_pushnil(state);
@@ -112,10 +113,10 @@ void push_own_globals(lua_State* state) {
 }
 
 // Runs one module with the arguments `host` and `loaded`, the results of earlier modules.
-void run_module(lua_State* state, const Module& module, int host, int loaded, int own_globals) {
+void run_module(lua_State* state, const LuaModule& module, int host, int loaded, int module_globals) {
   const std::string name = std::string("=[") + module.name + "]";
   if (luaL_loadbufferx(state, module.source, std::strlen(module.source), name.c_str(), "t") != LUA_OK) lua_error(state);
-  lua_pushvalue(state, own_globals);
+  lua_pushvalue(state, module_globals);
   lua_setupvalue(state, -2, 1);
   lua_pushvalue(state, host);
   lua_pushvalue(state, loaded);
@@ -135,9 +136,9 @@ int load_modules(lua_State* state) {
   add_regex_functions(state);
   lua_newtable(state);
   const int loaded = lua_gettop(state);
-  push_own_globals(state);
-  const int own_globals = lua_gettop(state);
-  for (const Module& module : modules()) run_module(state, module, host, loaded, own_globals);
+  push_module_globals(state);
+  const int module_globals = lua_gettop(state);
+  for (const LuaModule& module : modules()) run_module(state, module, host, loaded, module_globals);
   lua_getfield(state, loaded, "job");
   for (const char* name : {kPrepare, kDescribe, kEncodeResult, kRenew, kBeginRun}) {
     if (lua_getfield(state, -1, std::strchr(name, '.') + 1) != LUA_TFUNCTION) luaL_error(state, "job: no %s", name);
@@ -158,23 +159,23 @@ int push_errno(lua_State* state, int error) {
   return 3;
 }
 
-lua_State* state() { return the_state; }
+lua_State* state() { return lua_state; }
 void limit_memory(std::size_t bytes) { memory.limit = bytes; }
-bool was_deep() { return memory.refused_to_deep; }
+bool is_recursion_error() { return memory.refused_deep_stack; }
 
 void close_state() {
-  memory.closing = true;
-  lua_close(the_state);
+  memory.is_closing = true;
+  lua_close(lua_state);
 }
 
 Result<void> open_state() {
-  the_state = lua_newstate(allocate, nullptr);
-  if (the_state == nullptr) return fail(Code::internal, "lua: no memory for its state");
-  lua_setwarnf(the_state, warn, nullptr);
-  lua_pushcfunction(the_state, load_modules);
-  if (lua_pcall(the_state, 0, 0, 0) != LUA_OK)
-    return fail(Code::internal, std::string("lua: ") + luaL_tolstring(the_state, -1, nullptr));
-  lua_gc(the_state, LUA_GCCOLLECT);
+  lua_state = lua_newstate(allocate, nullptr);
+  if (lua_state == nullptr) return fail(Code::internal, "lua: no memory for its state");
+  lua_setwarnf(lua_state, print_warning, nullptr);
+  lua_pushcfunction(lua_state, load_modules);
+  if (lua_pcall(lua_state, 0, 0, 0) != LUA_OK)
+    return fail(Code::internal, std::string("lua: ") + luaL_tolstring(lua_state, -1, nullptr));
+  lua_gc(lua_state, LUA_GCCOLLECT);
   return {};
 }
 

@@ -25,7 +25,7 @@ void add_functions(lua_State*, const luaL_Reg* functions);
 inline constexpr const char* kPrepare = "mycojobs.prepare";
 inline constexpr const char* kDescribe = "mycojobs.describe";
 inline constexpr const char* kEncodeResult = "mycojobs.encode_result";
-inline constexpr const char* kRenew = "mycojobs.renew";  // this and the next one are for warm scripts
+inline constexpr const char* kRenew = "mycojobs.renew";  // kRenew and kBeginRun are for warm scripts
 inline constexpr const char* kBeginRun = "mycojobs.begin_run";
 
 Result<void> open_state();
@@ -33,10 +33,10 @@ lua_State* state();  // REQUIRES: open_state() succeeded
 // Runs finalizers, and flushes and closes files. Memory is not freed, since the process exits soon.
 void close_state();
 
-// Limits Lua's heap, so that the script receives Lua's error "not enough memory" before the sandbox kills the job. 0:
-// no limit.
+// Limits Lua's heap, so that the script receives Lua's error "not enough memory" before the sandbox kills the job. 0
+// means no limit.
 void limit_memory(std::size_t bytes);
-bool was_deep();  // the last refusal was caused by a deep recursion
+bool is_recursion_error();  // whether the last refusal of memory was caused by a deep recursion
 
 // Returns the text argument `index`, which may contain NULs; raises a Lua error for other types.
 inline std::string_view text_at(lua_State* state, int index) {
@@ -50,10 +50,10 @@ int push_errno(lua_State*, int error);
 
 // The Lua modules, embedded by CMake from the files in lua/. Each runs once, in this order, with the table of the
 // host's functions and the table of the results of earlier modules.
-struct Module {
+struct LuaModule {
   const char* name;
   const char* source;
 };
-std::span<const Module> modules();
+std::span<const LuaModule> modules();
 
 }  // namespace mycojobs::lua

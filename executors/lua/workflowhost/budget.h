@@ -1,7 +1,7 @@
 // Limits of a step: work, measured in instructions of the Lua virtual machine, and memory. Work is the sum of the
-// instructions counted by the Lua hook, the charges of library functions for the bytes and rows that they process, and
-// one unit for each 16 allocated bytes. The sum approximates the CPU time and is equal on all machines. A process runs
-// one step at a time, on one thread.
+// instructions counted by the Lua hook, the charges of library functions for the bytes and table entries that they
+// process, and one unit for each 16 allocated bytes. The sum approximates the CPU time and is equal on all machines. A
+// process runs one step at a time, on one thread.
 //
 // There are two counting versions (executors/lua/workflowhost/step_codec.h). Version 2 adds charges to those of
 // version 1. Version 1 must not change by a single unit, because journals contain failures of steps that were counted
@@ -15,55 +15,59 @@
 
 namespace mycojobs::workflow {
 
-// Reason why a step was ended. A pcall in the script cannot prevent the end.
-enum class EndReason : std::uint8_t { no, by_work, by_memory };
+// The limit that ended a step. A pcall in the script cannot prevent the end.
+enum class EndReason : std::uint8_t { none, work, memory };
 
 struct Budget {
   std::uint64_t limit = 0;
-  std::uint32_t counting = 2;   // counting version, 1 or 2
-  std::uint64_t source = 0;     // bytes of the program's source
-  std::uint64_t charged = 0;    // executed instructions and charges
-  std::uint64_t allocated = 0;  // total bytes, including freed blocks
-  std::uint64_t beside = 0;     // bytes currently allocated outside the heap
-  EndReason ended = EndReason::no;
-  bool refuses_memory = false;  // a garbage collection has used up the work
-  std::uint64_t spent() const { return charged + allocated / 16; }
+  std::uint32_t counting_version = 2;  // 1 or 2
+  std::uint64_t source_bytes = 0;      // size of the source of the program
+  std::uint64_t charged_work = 0;      // executed instructions, and charges of library functions
+  std::uint64_t allocated_bytes = 0;   // size of all allocations, including freed blocks
+  std::uint64_t external_bytes = 0;    // bytes currently allocated outside of the heap
+  EndReason end_reason = EndReason::none;
+  bool rejects_allocations = false;  // a garbage collection has used up the work
+  std::uint64_t used_work() const { return charged_work + allocated_bytes / 16; }
 };
 
 inline Budget& budget() {  // one object per process
-  static constinit Budget the_budget;
-  return the_budget;
+  static constinit Budget budget;
+  return budget;
 }
 Heap& heap();
 
-// Raises a Lua error if the work is used up. If a pcall catches the error, the error is raised again.
+// Charges work. Raises a Lua error if the limit is exceeded; if a pcall catches the error, the next charge raises it
+// again.
 inline void charge(lua_State*, std::uint64_t work);
 // Same as charge(), but only in counting version 2.
-inline void charge_more(lua_State*, std::uint64_t work);
-// Charges in counting version 2 where raising a Lua error is not allowed. If the work is used up, the step ends at its
+inline void charge_v2(lua_State*, std::uint64_t work);
+// Charges work, in counting version 2 only, without raising a Lua error. If the limit is exceeded, the step ends at its
 // next instruction.
-void note_work(lua_State*, std::uint64_t work);
-inline void note_work(std::uint64_t work);  // without a state: the step ends at the next check
+void charge_without_error(lua_State*, std::uint64_t work);
+inline void charge_without_error(std::uint64_t work);  // the step ends at the next check
+// Ends the step with a Lua error.
 [[noreturn]] void end_step(lua_State*, EndReason);
-// Returns whether a lua_pcall with this status, and its error on top of the stack, failed because memory ran out.
-// Buffers of the Lua library raise a separate error message in this case; std::bad_alloc is a status below 0.
-bool is_no_memory(lua_State*, int status);
-// Allocator for lua_newstate(), and the function that installs the counting hook of the state.
+// Returns whether a lua_pcall with this status failed because memory was exhausted. REQUIRES: the error is on top of
+// the stack. Buffers of the Lua library raise an error message of their own in this case; std::bad_alloc is a status
+// below 0.
+bool is_out_of_memory(lua_State*, int status);
+// Allocator for lua_newstate().
 void* allocate(void*, void* block, std::size_t old_size, std::size_t new_size);
-void count_instructions(lua_State*);
+// Installs the hook that charges executed instructions.
+void install_instruction_hook(lua_State*);
 
 inline void charge(lua_State* state, std::uint64_t work) {
-  Budget& left = budget();
-  left.charged += work < left.limit ? work : left.limit + 1;
-  if (left.spent() > left.limit) end_step(state, EndReason::by_work);
+  Budget& current = budget();
+  current.charged_work += work < current.limit ? work : current.limit + 1;
+  if (current.used_work() > current.limit) end_step(state, EndReason::work);
 }
 
-inline void charge_more(lua_State* state, std::uint64_t work) {
-  if (budget().counting > 1) charge(state, work);
+inline void charge_v2(lua_State* state, std::uint64_t work) {
+  if (budget().counting_version > 1) charge(state, work);
 }
 
-inline void note_work(std::uint64_t work) {
-  if (budget().counting > 1) budget().charged += work;
+inline void charge_without_error(std::uint64_t work) {
+  if (budget().counting_version > 1) budget().charged_work += work;
 }
 
 }  // namespace mycojobs::workflow

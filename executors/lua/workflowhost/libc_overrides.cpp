@@ -35,14 +35,14 @@ struct UpVal;
 union StackValue;
 enum TMS : int {};
 
-using mycojobs::workflow::charge_more;
-using mycojobs::workflow::note_work;
+using mycojobs::workflow::charge_v2;
+using mycojobs::workflow::charge_without_error;
 
 namespace {
 
-constexpr std::uint64_t kWorkOfText = 16;     // cost of converting a number to text
-constexpr std::uint64_t kWorkOfVariable = 4;  // cost of a captured variable, which Lua searches in a list
-constexpr int kValues = 4;                    // values copied per instruction
+constexpr std::uint64_t kNumberFormatWork = 16;  // cost of converting a number to text
+constexpr std::uint64_t kCaptureWork = 4;        // cost of a captured variable, which Lua searches in a list
+constexpr int kValuesPerInstruction = 4;         // values copied per instruction
 
 }  // namespace
 
@@ -58,13 +58,13 @@ time_t __wrap_time(time_t* out) {
 clock_t __wrap_clock() { return 0; }
 
 double __wrap_pow(double base, double exponent) {
-  mycojobs::workflow::budget().charged += mycojobs::workflow::kWorkOfPower;  // checked by the next tick()
+  mycojobs::workflow::budget().charged_work += mycojobs::workflow::kPowerWork;  // checked by the next tick()
   return mycojobs::workflow::power(base, exponent);
 }
 
 int __wrap_strcoll(const char* a, const char* b) {
-  mycojobs::workflow::budget().charged += strlen(a) / 64;
-  note_work(1);
+  mycojobs::workflow::budget().charged_work += strlen(a) / 64;
+  charge_without_error(1);
   return strcmp(a, b);
 }
 
@@ -74,8 +74,8 @@ int __real_memcmp(const void*, const void*, std::size_t);
 int __wrap_memcmp(const void* a, const void* b, std::size_t size) {
   constexpr std::size_t kMaxShortText = 40;  // LUAI_MAXSHORTLEN
   if (size > kMaxShortText) {
-    mycojobs::workflow::budget().charged += size / 64;
-    note_work(1);
+    mycojobs::workflow::budget().charged_work += size / 64;
+    charge_without_error(1);
   }
   return __real_memcmp(a, b, size);
 }
@@ -83,49 +83,51 @@ int __wrap_memcmp(const void* a, const void* b, std::size_t size) {
 double __real_fmod(double, double);
 // Charges fmod by the difference of the exponents, because the C library divides bit by bit.
 double __wrap_fmod(double value, double divisor) {
-  int of_value = 0, of_divisor = 0;
+  int value_exponent = 0, divisor_exponent = 0;
   if (std::isfinite(value) && std::isfinite(divisor)) {
-    std::frexp(value, &of_value);
-    std::frexp(divisor, &of_divisor);
+    std::frexp(value, &value_exponent);
+    std::frexp(divisor, &divisor_exponent);
   }
-  note_work(static_cast<std::uint64_t>(2 + std::max(0, of_value - of_divisor) / 8));
+  charge_without_error(static_cast<std::uint64_t>(2 + std::max(0, value_exponent - divisor_exponent) / 8));
   return __real_fmod(value, divisor);
 }
 
 std::size_t __real__Z12luaO_str2numPKcP6TValue(const char*, TValue*);
 std::size_t __wrap__Z12luaO_str2numPKcP6TValue(const char* text, TValue* out) {
-  note_work(4 + strlen(text) / 4);
+  charge_without_error(4 + strlen(text) / 4);
   return __real__Z12luaO_str2numPKcP6TValue(text, out);
 }
 
 // Charges the values of `...`.
 void __real__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(lua_State*, CallInfo*, StackValue*, int);
-void __wrap__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(lua_State* state, CallInfo* call, StackValue* to,
-                                                                   int wanted) {
-  __real__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(state, call, to, wanted);
-  note_work(state, static_cast<std::uint64_t>((wanted < 0 ? lua_gettop(state) : wanted) / kValues));
+void __wrap__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(lua_State* state, CallInfo* call, StackValue* target,
+                                                                   int count) {
+  __real__Z15luaT_getvarargsP9lua_StateP8CallInfoP10StackValuei(state, call, target, count);
+  charge_without_error(state,
+                       static_cast<std::uint64_t>((count < 0 ? lua_gettop(state) : count) / kValuesPerInstruction));
 }
 
 // Charges the return values of a Lua function.
 void __real__Z12luaD_poscallP9lua_StateP8CallInfoi(lua_State*, CallInfo*, int);
 void __wrap__Z12luaD_poscallP9lua_StateP8CallInfoi(lua_State* state, CallInfo* call, int values) {
-  if (values >= kValues) note_work(state, static_cast<std::uint64_t>(values / kValues));
+  if (values >= kValuesPerInstruction)
+    charge_without_error(state, static_cast<std::uint64_t>(values / kValuesPerInstruction));
   __real__Z12luaD_poscallP9lua_StateP8CallInfoi(state, call, values);
 }
 
 UpVal* __real__Z14luaF_findupvalP9lua_StateP10StackValue(lua_State*, StackValue*);
 UpVal* __wrap__Z14luaF_findupvalP9lua_StateP10StackValue(lua_State* state, StackValue* variable) {
-  note_work(kWorkOfVariable);
+  charge_without_error(kCaptureWork);
   return __real__Z14luaF_findupvalP9lua_StateP10StackValue(state, variable);
 }
 
 const TValue* __real__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(lua_State*, const TValue*, TMS);
 // Charges chains of __call metamethods: each link moves all arguments, but executes no counted instruction.
-const TValue* __wrap__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(lua_State* state, const TValue* of, TMS event) {
+const TValue* __wrap__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(lua_State* state, const TValue* object, TMS event) {
   constexpr int kCall = 23;
-  if (event == kCall) charge_more(state, static_cast<std::uint64_t>(2 + lua_gettop(state) / kValues));
-  note_work(1);
-  return __real__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(state, of, event);
+  if (event == kCall) charge_v2(state, static_cast<std::uint64_t>(2 + lua_gettop(state) / kValuesPerInstruction));
+  charge_without_error(1);
+  return __real__Z15luaT_gettmbyobjP9lua_StatePK6TValue3TMS(state, object, event);
 }
 
 // Replaces the formats that Lua uses to convert numbers and addresses to text. string.format() calls this function too,
@@ -136,14 +138,14 @@ int __wrap___snprintf_chk(char* out, std::size_t size, int, std::size_t, const c
   int written = 0;
   constexpr std::size_t kFormatBytes = 100;
   if (size < kFormatBytes && strcmp(format, "%.14g") == 0) {
-    note_work(kWorkOfText);
-    written = mycojobs::workflow::shortest(va_arg(arguments, double), out, size);
+    charge_without_error(kNumberFormatWork);
+    written = mycojobs::workflow::format_shortest(va_arg(arguments, double), out, size);
   } else if (strcmp(format, "%p") == 0) {
-    static const char kText[] = "(no address)";
-    if (size >= sizeof kText) memcpy(out, kText, sizeof kText);
-    written = sizeof kText - 1;
+    static const char kPlaceholder[] = "(no address)";
+    if (size >= sizeof kPlaceholder) memcpy(out, kPlaceholder, sizeof kPlaceholder);
+    written = sizeof kPlaceholder - 1;
   } else {
-    note_work(kWorkOfText);
+    charge_without_error(kNumberFormatWork);
     written = vsnprintf(out, size, format, arguments);
   }
   va_end(arguments);
@@ -154,7 +156,7 @@ const TValue* __real__Z10luaT_gettmP5Table3TMSP7TString(Table*, TMS, TString*);
 const TValue* __wrap__Z10luaT_gettmP5Table3TMSP7TString(Table* events, TMS event, TString* name) {
   constexpr int kGc = 2, kMode = 3;
   if (event == kGc || event == kMode) return nullptr;
-  note_work(2);
+  charge_without_error(2);
   return __real__Z10luaT_gettmP5Table3TMSP7TString(events, event, name);
 }
 }

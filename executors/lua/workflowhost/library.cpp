@@ -16,60 +16,60 @@
 namespace mycojobs::workflow {
 namespace {
 
-// A removed function and the error for its use. library: "" for the globals.
+// A function that is removed from a library, and the reason in the error message for its use.
 struct MissingFunction {
-  const char* library;
+  const char* library;  // "": the globals
   const char* name;
-  const char* why;
+  const char* reason;
 };
-constexpr const char* kNoCode = "a step runs the code of its program alone";
+constexpr const char* kNoOtherCode = "a step runs the code of its program alone";
 constexpr const char* kNoOutput = "a step has no output: return state, events and effects";
-constexpr const char* kNoMachine = "a step sees no clock, file, environment or process: ask for an effect";
-constexpr const char* kNoChance = "a step has no chance of its own: derive it from ctx.entropy";
+constexpr const char* kNoEnvironment = "a step sees no clock, file, environment or process: ask for an effect";
+constexpr const char* kNoRandomness = "a step has no chance of its own: derive it from ctx.entropy";
 constexpr const char* kNoThreads = "a step is one call: keep what is to go on in its state";
-constexpr const char* kNoChecker = "a step does not look into the interpreter";
-constexpr const char* kNoBits = "how a value lies in memory is the machine's affair";
-constexpr const char* kInexact = "its last bits differ between machines";
-constexpr MissingFunction kRefused[] = {
-    {"", "os", kNoMachine},
-    {"", "io", kNoMachine},
-    {"", "package", kNoCode},
-    {"", "require", kNoCode},
-    {"", "load", kNoCode},
-    {"", "loadstring", kNoCode},
-    {"", "loadfile", kNoCode},
-    {"", "dofile", kNoCode},
-    {"", "debug", kNoChecker},
-    {"", "collectgarbage", kNoChecker},
+constexpr const char* kNoIntrospection = "a step does not look into the interpreter";
+constexpr const char* kNoMemoryLayout = "how a value lies in memory is the machine's affair";
+constexpr const char* kInexactResult = "its last bits differ between machines";
+constexpr MissingFunction kMissingFunctions[] = {
+    {"", "os", kNoEnvironment},
+    {"", "io", kNoEnvironment},
+    {"", "package", kNoOtherCode},
+    {"", "require", kNoOtherCode},
+    {"", "load", kNoOtherCode},
+    {"", "loadstring", kNoOtherCode},
+    {"", "loadfile", kNoOtherCode},
+    {"", "dofile", kNoOtherCode},
+    {"", "debug", kNoIntrospection},
+    {"", "collectgarbage", kNoIntrospection},
     {"", "coroutine", kNoThreads},
     {"", "print", kNoOutput},
     {"", "warn", kNoOutput},
-    {"math", "random", kNoChance},
-    {"math", "randomseed", kNoChance},
-    {"math", "sin", kInexact},
-    {"math", "cos", kInexact},
-    {"math", "tan", kInexact},
-    {"math", "asin", kInexact},
-    {"math", "acos", kInexact},
-    {"math", "atan", kInexact},
-    {"string", "dump", kNoCode},
-    {"string", "pack", kNoBits},
-    {"string", "unpack", kNoBits},
-    {"string", "packsize", kNoBits},
+    {"math", "random", kNoRandomness},
+    {"math", "randomseed", kNoRandomness},
+    {"math", "sin", kInexactResult},
+    {"math", "cos", kInexactResult},
+    {"math", "tan", kInexactResult},
+    {"math", "asin", kInexactResult},
+    {"math", "acos", kInexactResult},
+    {"math", "atan", kInexactResult},
+    {"string", "dump", kNoOtherCode},
+    {"string", "pack", kNoMemoryLayout},
+    {"string", "unpack", kNoMemoryLayout},
+    {"string", "packsize", kNoMemoryLayout},
 };
 
 // Metamethod __index: called for a name that is missing in the library's table. Upvalue: the name of the library.
-int refuse_name(lua_State* state) {
+int raise_missing_function(lua_State* state) {
   const char* const library = lua_tostring(state, lua_upvalueindex(1));
   const char* const name = lua_type(state, 2) == LUA_TSTRING ? lua_tostring(state, 2) : "";
-  for (const MissingFunction& row : kRefused) {
+  for (const MissingFunction& row : kMissingFunctions) {
     if (std::strcmp(row.library, library) == 0 && std::strcmp(row.name, name) == 0)
-      return luaL_error(state, "%s%s%s is refused: %s", library, *library != '\0' ? "." : "", name, row.why);
+      return luaL_error(state, "%s%s%s is refused: %s", library, *library != '\0' ? "." : "", name, row.reason);
   }
   return 0;
 }
 
-std::uint64_t bytes_of_arguments(lua_State* state) {
+std::uint64_t count_argument_bytes(lua_State* state) {
   std::uint64_t bytes = 0;
   for (int i = lua_gettop(state); i > 0; --i) {
     if (lua_type(state, i) == LUA_TSTRING) bytes += lua_rawlen(state, i);
@@ -79,8 +79,8 @@ std::uint64_t bytes_of_arguments(lua_State* state) {
 
 // Closure around a function of the Lua library. It charges the function's string arguments. A closure is allocated on
 // the heap, so its address is equal in all processes. Upvalue: the function.
-int metered(lua_State* state) {
-  charge(state, bytes_of_arguments(state) / 64);
+int call_metered(lua_State* state) {
+  charge(state, count_argument_bytes(state) / 64);
   const int results = lua_tocfunction(state, lua_upvalueindex(1))(state);
   if (results == 0 || lua_iscfunction(state, -results) == 0) return results;
   if (lua_getupvalue(state, -results, 1) != nullptr) {
@@ -88,74 +88,76 @@ int metered(lua_State* state) {
     return results;
   }
   lua_pushvalue(state, -results);  // an iterator
-  lua_pushcclosure(state, metered, 1);
+  lua_pushcclosure(state, call_metered, 1);
   lua_replace(state, -results - 1);
   return results;
 }
 
-void charge_span(lua_State* state, lua_Integer first, lua_Integer last) {
+void charge_range(lua_State* state, lua_Integer first, lua_Integer last) {
   if (last < first) return;
   const auto count = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first);
   charge(state, count / 4 + 1);
 }
-// Charges a function that reads, and may write, each value of the range in a table. If the range has more than `max`
-// values, the function fails before it reads any, and the values are not charged.
+// Charges a function that reads, and may write, each value in a range of a table. The values of a range with more than
+// `max` values are not charged, because the function then fails before it reads a value.
 void charge_values(lua_State* state, lua_Integer first, lua_Integer last, std::uint64_t max = UINT64_MAX) {
-  charge_span(state, first, last);
+  charge_range(state, first, last);
   if (last < first) return;
   const std::uint64_t count = static_cast<std::uint64_t>(last) - static_cast<std::uint64_t>(first);
-  if (count < max) charge_more(state, count + 1);
+  if (count < max) charge_v2(state, count + 1);
 }
 
-// Calls the original function (the upvalue). Used by wrappers that charge work that does not depend on string sizes.
-int then_own(lua_State* state) { return lua_tocfunction(state, lua_upvalueindex(1))(state); }
+// Calls the original function, the upvalue of a wrapper. Wrappers charge the work that does not depend on the sizes of
+// strings.
+int call_original(lua_State* state) { return lua_tocfunction(state, lua_upvalueindex(1))(state); }
 
 int repeat(lua_State* state) {
   const lua_Integer count = luaL_checkinteger(state, 2);
-  std::size_t size = 0, between = 0;
+  std::size_t size = 0, separator_size = 0;
   luaL_checklstring(state, 1, &size);
-  luaL_optlstring(state, 3, "", &between);
-  if (count > 0 && size + between > heap().limit() / static_cast<std::size_t>(count))
-    end_step(state, EndReason::by_memory);
-  if (count > 0) charge_span(state, 1, count);
-  return then_own(state);
+  luaL_optlstring(state, 3, "", &separator_size);
+  if (count > 0 && size + separator_size > heap().limit() / static_cast<std::size_t>(count))
+    end_step(state, EndReason::memory);
+  if (count > 0) charge_range(state, 1, count);
+  return call_original(state);
 }
 
 int move(lua_State* state) {
   charge_values(state, luaL_checkinteger(state, 2), luaL_checkinteger(state, 3));
-  return then_own(state);
+  return call_original(state);
 }
 
-int span_of_table(lua_State* state, int first_index, int last_index, std::uint64_t max = UINT64_MAX) {
+int charge_table_range(lua_State* state, int first_index, int last_index, std::uint64_t max = UINT64_MAX) {
   luaL_checktype(state, 1, LUA_TTABLE);
   const lua_Integer first = luaL_optinteger(state, first_index, 1);
   const lua_Integer last =
       lua_isnoneornil(state, last_index) ? luaL_len(state, 1) : luaL_checkinteger(state, last_index);
   charge_values(state, first, last, max);
-  return then_own(state);
+  return call_original(state);
 }
 constexpr std::uint64_t kMaxResults = 1'000'000;  // maximum size of the Lua stack
-int unpack(lua_State* state) { return span_of_table(state, 2, 3, kMaxResults); }
-int concat(lua_State* state) { return span_of_table(state, 3, 4); }
+int unpack(lua_State* state) { return charge_table_range(state, 2, 3, kMaxResults); }
+int concat(lua_State* state) { return charge_table_range(state, 3, 4); }
 
-int shift(lua_State* state) {  // insert and remove
+int insert_or_remove(lua_State* state) {  // insert and remove
   luaL_checktype(state, 1, LUA_TTABLE);
   if (lua_isinteger(state, 2) != 0 && lua_gettop(state) != 1) {
-    const lua_Integer place = lua_tointeger(state, 2), size = luaL_len(state, 1);
-    if (place > 0) charge_values(state, place, size);
-  } else if (lua_gettop(state) != 1 && budget().counting > 1) {  // a float or a string that converts to an integer
-    int is_place = 0;
-    const lua_Integer place = lua_tointegerx(state, 2, &is_place);
-    if (is_place != 0 && place > 0) charge_values(state, place, luaL_len(state, 1));
+    const lua_Integer position = lua_tointeger(state, 2), size = luaL_len(state, 1);
+    if (position > 0) charge_values(state, position, size);
+  } else if (lua_gettop(state) != 1 &&
+             budget().counting_version > 1) {  // a float or a string that converts to an integer
+    int is_integer = 0;
+    const lua_Integer position = lua_tointegerx(state, 2, &is_integer);
+    if (is_integer != 0 && position > 0) charge_values(state, position, luaL_len(state, 1));
   }
-  return then_own(state);
+  return call_original(state);
 }
 
-constexpr std::uint64_t kWorkOfFormat = 1000;  // cost of formatting a number with 99 decimals
+constexpr std::uint64_t kFormatWork = 1000;  // cost of formatting a number with 99 decimals
 
 // string.format without %p; every NaN is replaced by the canonical NaN.
 int format(lua_State* state) {
-  charge(state, bytes_of_arguments(state) / 64);
+  charge(state, count_argument_bytes(state) / 64);
   std::size_t size = 0;
   const char* const text = luaL_checklstring(state, 1, &size);
   int argument = 1;
@@ -167,17 +169,17 @@ int format(lua_State* state) {
     if (i >= size) break;
     if (text[i] == 'p') return luaL_error(state, "string.format: %%p is refused: an address is the machine's affair");
     const bool is_float = std::strchr("aAeEfgG", text[i]) != nullptr;
-    charge(state, is_float ? kWorkOfFormat : 1);
+    charge(state, is_float ? kFormatWork : 1);
     if (!is_float || lua_type(state, argument) != LUA_TNUMBER || !std::isnan(lua_tonumber(state, argument))) continue;
     lua_pushnumber(state, std::numeric_limits<double>::quiet_NaN());
     lua_replace(state, argument);
   }
-  return then_own(state);
+  return call_original(state);
 }
 
 // Iterator of pairs(). Upvalues: the table, its ordered keys, the index of the last returned key.
 int next_pair(lua_State* state) {
-  charge_more(state, 4);
+  charge_v2(state, 4);
   for (lua_Integer i = lua_tointeger(state, lua_upvalueindex(3)) + 1;; ++i) {
     lua_pushinteger(state, i);
     lua_replace(state, lua_upvalueindex(3));
@@ -193,10 +195,10 @@ int next_pair(lua_State* state) {
 int pairs(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
   lua_settop(state, 1);
-  const Keys keys = push_keys(state, 1, "pairs");
+  const TableKeys keys = push_sorted_keys(state, 1, "pairs");
   lua_createtable(state, static_cast<int>(keys.count), 0);
   for (std::size_t i = 0; i < keys.count; ++i) {
-    push_key(state, keys.rows[i]);
+    push_key(state, keys.entries[i]);
     lua_rawseti(state, 3, static_cast<lua_Integer>(i) + 1);
   }
   lua_pushvalue(state, 1);
@@ -212,18 +214,18 @@ int pairs(lua_State* state) {
 int next(lua_State* state) {
   luaL_checktype(state, 1, LUA_TTABLE);
   lua_settop(state, 2);
-  const Keys keys = push_keys(state, 1, "next");
-  Key last;
+  const TableKeys keys = push_sorted_keys(state, 1, "next");
+  TableKey previous;
   if (lua_type(state, 2) == LUA_TSTRING) {
-    last.text = lua_tolstring(state, 2, &last.size);
+    previous.text = lua_tolstring(state, 2, &previous.size);
   } else if (lua_isinteger(state, 2) != 0) {
-    last.number = lua_tointeger(state, 2);
+    previous.number = lua_tointeger(state, 2);
   } else if (!lua_isnil(state, 2)) {
     return luaL_error(state, "next: a key is a %s; integers and strings have an order", luaL_typename(state, 2));
   }
-  const Key* const end = keys.rows + keys.count;
-  const Key* const found =
-      lua_isnil(state, 2) ? keys.rows : std::upper_bound(keys.rows, keys.rows + keys.count, last, before);
+  const TableKey* const end = keys.entries + keys.count;
+  const TableKey* const found =
+      lua_isnil(state, 2) ? keys.entries : std::upper_bound(keys.entries, keys.entries + keys.count, previous, is_less);
   if (found == end) return lua_pushnil(state), 1;
   push_key(state, *found);
   lua_pushvalue(state, -1);
@@ -232,7 +234,7 @@ int next(lua_State* state) {
 }
 
 // Returns whether the value at stack index `right` sorts before the value at `left`.
-bool goes_before(lua_State* state, int right, int left) {
+bool is_sorted_before(lua_State* state, int right, int left) {
   charge(state, 2);
   if (lua_isnil(state, 2)) return lua_compare(state, right, left, LUA_OPLT) != 0;
   lua_pushvalue(state, 2);
@@ -244,19 +246,19 @@ bool goes_before(lua_State* state, int right, int left) {
   return first;
 }
 
-// Merges two neighbouring runs of `from` that begin at `low` and `middle` into `to`.
-void merge(lua_State* state, int from, int to, lua_Integer low, lua_Integer middle, lua_Integer high) {
+// Merges two neighbouring sorted runs of `source`, which begin at `low` and `middle`, into `target`.
+void merge(lua_State* state, int source, int target, lua_Integer low, lua_Integer middle, lua_Integer high) {
   lua_Integer left = low, right = middle;
-  for (lua_Integer at = low; at < high; ++at) {
-    bool take_right = left >= middle;
-    if (!take_right && right < high) {
-      lua_rawgeti(state, from, left);
-      lua_rawgeti(state, from, right);
-      take_right = goes_before(state, -1, -2);
+  for (lua_Integer i = low; i < high; ++i) {
+    bool is_right_next = left >= middle;
+    if (!is_right_next && right < high) {
+      lua_rawgeti(state, source, left);
+      lua_rawgeti(state, source, right);
+      is_right_next = is_sorted_before(state, -1, -2);
       lua_pop(state, 2);
     }
-    lua_rawgeti(state, from, take_right ? right++ : left++);
-    lua_rawseti(state, to, at);
+    lua_rawgeti(state, source, is_right_next ? right++ : left++);
+    lua_rawseti(state, target, i);
   }
 }
 
@@ -268,14 +270,14 @@ int sort(lua_State* state) {
   lua_settop(state, 2);
   const auto count = static_cast<lua_Integer>(lua_rawlen(state, 1));
   lua_createtable(state, static_cast<int>(std::min<lua_Integer>(count, 1 << 24)), 0);
-  int from = 1, to = 3;
+  int source = 1, target = 3;
   for (lua_Integer width = 1; width < count; width *= 2) {
     for (lua_Integer low = 1; low <= count; low += 2 * width)
-      merge(state, from, to, low, std::min(low + width, count + 1), std::min(low + 2 * width, count + 1));
-    std::swap(from, to);
+      merge(state, source, target, low, std::min(low + width, count + 1), std::min(low + 2 * width, count + 1));
+    std::swap(source, target);
   }
-  for (lua_Integer i = 1; from != 1 && i <= count; ++i) {
-    lua_rawgeti(state, from, i);
+  for (lua_Integer i = 1; source != 1 && i <= count; ++i) {
+    lua_rawgeti(state, source, i);
     lua_rawseti(state, 1, i);
   }
   return 0;
@@ -298,27 +300,27 @@ int set_metatable(lua_State* state) {
   return 1;
 }
 
-constexpr std::uint64_t kCaught = 1000;  // cost of a caught error, in instructions
+constexpr std::uint64_t kCaughtErrorWork = 1000;  // cost of a caught error, in instructions
 
 // Charges the work of building an error message: Lua searches the instructions of the function for the name of a value,
 // and the tables of the library, which a program can extend, for the name of a function.
 void charge_error(lua_State* state) {
-  charge(state, kCaught);
-  if (budget().counting < 2) return;
-  std::size_t places = 0;
+  charge(state, kCaughtErrorWork);
+  if (budget().counting_version < 2) return;
+  std::size_t slots = 0;
   lua_getfield(state, LUA_REGISTRYINDEX, LUA_LOADED_TABLE);
   for (const char* library : {LUA_GNAME, LUA_STRLIBNAME, LUA_TABLIBNAME, LUA_MATHLIBNAME, LUA_UTF8LIBNAME}) {
-    if (lua_getfield(state, -1, library) == LUA_TTABLE) places += table_states(state, -1);
+    if (lua_getfield(state, -1, library) == LUA_TTABLE) slots += count_table_slots(state, -1);
     lua_pop(state, 1);
   }
   lua_pop(state, 1);
-  charge(state, budget().source / 16 + places);
+  charge(state, budget().source_bytes / 16 + slots);
 }
 
 // Raises the end of the step again, because a script must not catch it.
-void pass_end_on(lua_State* state, int status) {
-  if (budget().ended != EndReason::no) end_step(state, budget().ended);
-  if (is_no_memory(state, status)) end_step(state, EndReason::by_memory);
+void propagate_end(lua_State* state, int status) {
+  if (budget().end_reason != EndReason::none) end_step(state, budget().end_reason);
+  if (is_out_of_memory(state, status)) end_step(state, EndReason::memory);
 }
 
 int protected_call(lua_State* state) {
@@ -326,7 +328,7 @@ int protected_call(lua_State* state) {
   lua_pushboolean(state, 1);
   lua_insert(state, 1);
   const int status = lua_pcall(state, lua_gettop(state) - 2, LUA_MULTRET, 0);
-  pass_end_on(state, status);
+  propagate_end(state, status);
   if (status == LUA_OK) return lua_gettop(state);
   charge_error(state);
   lua_pushboolean(state, 0);
@@ -336,7 +338,7 @@ int protected_call(lua_State* state) {
 
 // Message handler for xpcall. Upvalue: the handler of the script.
 int handle_error(lua_State* state) {
-  if (budget().ended != EndReason::no) return 1;
+  if (budget().end_reason != EndReason::none) return 1;
   charge_error(state);  // also charged when the handler fails, since Lua then calls it again
   lua_pushvalue(state, lua_upvalueindex(1));
   lua_insert(state, 1);
@@ -353,27 +355,27 @@ int protected_call_with_handler(lua_State* state) {
   lua_remove(state, 1);
   lua_insert(state, 2);  // handler, function, arguments
   const int status = lua_pcall(state, lua_gettop(state) - 2, LUA_MULTRET, 1);
-  pass_end_on(state, status);
+  propagate_end(state, status);
   if (status != LUA_OK) charge_error(state);
   lua_pushboolean(state, static_cast<int>(status == LUA_OK));
   lua_replace(state, 1);
   return lua_gettop(state);
 }
 
-int exponential_of(lua_State* state) {
-  charge(state, kWorkOfPower);
+int math_exp(lua_State* state) {
+  charge(state, kPowerWork);
   lua_pushnumber(state, exponential(luaL_checknumber(state, 1)));
   return 1;
 }
-int logarithm_of(lua_State* state) {
-  charge(state, kWorkOfPower);
+int math_log(lua_State* state) {
+  charge(state, kPowerWork);
   const double value = luaL_checknumber(state, 1);
   lua_pushnumber(state, lua_isnoneornil(state, 2) ? logarithm(value) : logarithm(value, luaL_checknumber(state, 2)));
   return 1;
 }
 
-// Replaces each function in the table on top of the stack by a metered closure.
-void meter(lua_State* state) {
+// Replaces each function in the table on top of the stack by a call_metered() closure.
+void meter_functions(lua_State* state) {
   for (lua_pushnil(state); lua_next(state, -2) != 0;) {
     if (lua_iscfunction(state, -1) == 0) {
       lua_pop(state, 1);
@@ -381,7 +383,7 @@ void meter(lua_State* state) {
     }
     lua_pushvalue(state, -2);
     lua_insert(state, -2);
-    lua_pushcclosure(state, metered, 1);
+    lua_pushcclosure(state, call_metered, 1);
     lua_rawset(state, -4);
   }
 }
@@ -391,8 +393,9 @@ struct MeteredFunction {
   lua_CFunction function;
 };
 
-// Replaces Lua functions by wrappers of the same name, with the original as the upvalue. Must run before meter().
-void put_in_front(lua_State* state, std::initializer_list<MeteredFunction> rows) {
+// Replaces functions of the table on top of the stack by wrappers whose upvalue is the original function. REQUIRES: the
+// functions have been metered.
+void wrap_functions(lua_State* state, std::initializer_list<MeteredFunction> rows) {
   for (const MeteredFunction& row : rows) {
     lua_getfield(state, -1, row.name);
     lua_getupvalue(state, -1, 1);
@@ -402,7 +405,7 @@ void put_in_front(lua_State* state, std::initializer_list<MeteredFunction> rows)
   }
 }
 
-void put(lua_State* state, std::initializer_list<MeteredFunction> rows) {
+void set_functions(lua_State* state, std::initializer_list<MeteredFunction> rows) {
   for (const MeteredFunction& row : rows) {
     lua_pushnil(state);
     lua_pushcclosure(state, row.function, 1);
@@ -412,14 +415,14 @@ void put(lua_State* state, std::initializer_list<MeteredFunction> rows) {
 
 // Cost of a call of a library function in counting version 2, in addition to the work that the function charges itself.
 // Moving the arguments and results is charged for all functions. docs/workflows/lua.md has the same table.
-struct Cost {
+struct FunctionCost {
   const char* library;  // "": the globals
   const char* name;
-  std::uint16_t flat;
-  std::uint16_t bytes;  // string bytes processed per instruction; 0: strings are not read
-  std::uint16_t level;  // != 0: index of the argument with the number of stack levels to walk
+  std::uint16_t call_work;
+  std::uint16_t bytes_per_instruction;  // 0: strings are not read
+  std::uint16_t level_argument;         // index of the argument with the number of stack levels to walk; 0: none
 };
-constexpr Cost kCosts[] = {
+constexpr FunctionCost kFunctionCosts[] = {
     {"", "array", 4, 0, 0},         {"", "assert", 2, 0, 0},        {"", "bytes", 8, 0, 0},
     {"", "error", 8, 0, 2},         {"", "getmetatable", 4, 0, 0},  {"", "ipairs", 8, 0, 0},
     {"", "next", 8, 0, 0},          {"", "pairs", 8, 0, 0},         {"", "pcall", 8, 0, 0},
@@ -443,57 +446,63 @@ constexpr Cost kCosts[] = {
     {"math", "sinh", 32, 0, 0},     {"math", "sqrt", 8, 0, 0},      {"math", "tanh", 32, 0, 0},
     {"math", "tointeger", 4, 8, 0}, {"math", "type", 4, 0, 0},      {"math", "ult", 4, 0, 0},
 };
-constexpr std::uint64_t kValuesMoved = 4;  // values moved per instruction
-lua_CFunction costed_functions[std::size(kCosts)];
+constexpr std::uint64_t kMovedValuesPerInstruction = 4;  // values moved per instruction
+lua_CFunction functions_with_cost[std::size(kFunctionCosts)];
 
-std::uint64_t work_of_call(lua_State* state, const Cost& cost) {
-  std::uint64_t work = cost.flat + static_cast<std::uint64_t>(lua_gettop(state)) / kValuesMoved;
-  if (cost.bytes != 0) work += bytes_of_arguments(state) / cost.bytes;
-  if (cost.level != 0) {
+std::uint64_t compute_call_work(lua_State* state, const FunctionCost& cost) {
+  std::uint64_t work = cost.call_work + static_cast<std::uint64_t>(lua_gettop(state)) / kMovedValuesPerInstruction;
+  if (cost.bytes_per_instruction != 0) work += count_argument_bytes(state) / cost.bytes_per_instruction;
+  if (cost.level_argument != 0) {
     constexpr lua_Integer kMaxCalls = 1'000'000;
-    work += static_cast<std::uint64_t>(std::clamp<lua_Integer>(lua_tointeger(state, cost.level), 0, kMaxCalls)) / 4;
+    work +=
+        static_cast<std::uint64_t>(std::clamp<lua_Integer>(lua_tointeger(state, cost.level_argument), 0, kMaxCalls)) /
+        4;
   }
   return work;
 }
 
-// Wrapper of a library function in counting version 2. Upvalues: the upvalue of the function, its index in kCosts.
-int costed(lua_State* state) {
-  const lua_Integer place = lua_tointeger(state, lua_upvalueindex(2));
-  charge(state, work_of_call(state, kCosts[place]));
-  const int results = costed_functions[place](state);
-  charge(state, static_cast<std::uint64_t>(results) / kValuesMoved);
+// Wrapper of a library function in counting version 2. Upvalues: the upvalue of the function, and the index in
+// kFunctionCosts.
+int call_with_cost(lua_State* state) {
+  const lua_Integer position = lua_tointeger(state, lua_upvalueindex(2));
+  charge(state, compute_call_work(state, kFunctionCosts[position]));
+  const int results = functions_with_cost[position](state);
+  charge(state, static_cast<std::uint64_t>(results) / kMovedValuesPerInstruction);
   return results;
 }
 
-// Wraps each function of the table on top of the stack with the cost from its row. Functions without a row are removed.
+// Wraps each function of the table on top of the stack with its cost. Functions without a row in kFunctionCosts are
+// removed.
 void add_costs(lua_State* state, const char* library) {
-  if (budget().counting < 2) return;
+  if (budget().counting_version < 2) return;
   for (lua_pushnil(state); lua_next(state, -2) != 0;) {
     if (lua_iscfunction(state, -1) == 0) {
       lua_pop(state, 1);
       continue;
     }
     const char* const name = lua_tostring(state, -2);
-    const auto* const row = std::find_if(std::begin(kCosts), std::end(kCosts), [&](const Cost& each) {
-      return std::strcmp(each.library, library) == 0 && std::strcmp(each.name, name) == 0;
-    });
+    const auto* const row =
+        std::find_if(std::begin(kFunctionCosts), std::end(kFunctionCosts), [&](const FunctionCost& each) {
+          return std::strcmp(each.library, library) == 0 && std::strcmp(each.name, name) == 0;
+        });
     lua_pushvalue(state, -2);
-    if (row == std::end(kCosts)) {
+    if (row == std::end(kFunctionCosts)) {
       lua_pushnil(state);
     } else {
-      costed_functions[row - kCosts] = lua_tocfunction(state, -2);
+      functions_with_cost[row - kFunctionCosts] = lua_tocfunction(state, -2);
       lua_getupvalue(state, -2, 1);
-      lua_pushinteger(state, row - kCosts);
-      lua_pushcclosure(state, costed, 2);
+      lua_pushinteger(state, row - kFunctionCosts);
+      lua_pushcclosure(state, call_with_cost, 2);
     }
     lua_rawset(state, -5);
     lua_pop(state, 1);
   }
 }
 
-// Removes the refused functions from the table on top of the stack, installs refuse_name() as its __index, and pops it.
-void close_library(lua_State* state, const char* library) {
-  for (const MissingFunction& row : kRefused) {
+// Removes the missing functions from the library table on top of the stack, installs raise_missing_function() as its
+// __index, and pops the table.
+void finish_library(lua_State* state, const char* library) {
+  for (const MissingFunction& row : kMissingFunctions) {
     if (std::strcmp(row.library, library) != 0) continue;
     lua_pushnil(state);
     lua_setfield(state, -2, row.name);
@@ -501,7 +510,7 @@ void close_library(lua_State* state, const char* library) {
   add_costs(state, library);
   lua_createtable(state, 0, 2);
   lua_pushstring(state, library);
-  lua_pushcclosure(state, refuse_name, 1);
+  lua_pushcclosure(state, raise_missing_function, 1);
   lua_setfield(state, -2, "__index");
   lua_pushliteral(state, "library");
   lua_setfield(state, -2, "__metatable");
@@ -509,44 +518,48 @@ void close_library(lua_State* state, const char* library) {
   lua_pop(state, 1);
 }
 
-void open(lua_State* state, const char* name, lua_CFunction function) {
+void open_standard_library(lua_State* state, const char* name, lua_CFunction function) {
   luaL_requiref(state, name, function, 1);
-  meter(state);
+  meter_functions(state);
 }
 
 }  // namespace
 
 int open_library(lua_State* state) {
-  open(state, LUA_TABLIBNAME, luaopen_table);
-  put_in_front(state, {{"move", move}, {"unpack", unpack}, {"concat", concat}, {"insert", shift}, {"remove", shift}});
-  put(state, {{"sort", sort}});
-  close_library(state, "table");
+  open_standard_library(state, LUA_TABLIBNAME, luaopen_table);
+  wrap_functions(state, {{"move", move},
+                         {"unpack", unpack},
+                         {"concat", concat},
+                         {"insert", insert_or_remove},
+                         {"remove", insert_or_remove}});
+  set_functions(state, {{"sort", sort}});
+  finish_library(state, "table");
 
-  open(state, LUA_STRLIBNAME, luaopen_string);
-  put_in_front(state, {{"rep", repeat}, {"format", format}});
+  open_standard_library(state, LUA_STRLIBNAME, luaopen_string);
+  wrap_functions(state, {{"rep", repeat}, {"format", format}});
   add_patterns(state);
-  close_library(state, "string");
+  finish_library(state, "string");
   lua_pushliteral(state, "");
   lua_getmetatable(state, -1);  // the metatable shared by all strings
   lua_pushliteral(state, "string");
   lua_setfield(state, -2, "__metatable");
   lua_pop(state, 2);
 
-  open(state, LUA_UTF8LIBNAME, luaopen_utf8);
-  close_library(state, "utf8");
+  open_standard_library(state, LUA_UTF8LIBNAME, luaopen_utf8);
+  finish_library(state, "utf8");
 
-  open(state, LUA_MATHLIBNAME, luaopen_math);
-  put(state, {{"exp", exponential_of}, {"log", logarithm_of}});
-  close_library(state, "math");
+  open_standard_library(state, LUA_MATHLIBNAME, luaopen_math);
+  set_functions(state, {{"exp", math_exp}, {"log", math_log}});
+  finish_library(state, "math");
 
-  open(state, LUA_GNAME, luaopen_base);
-  put(state, {{"pairs", pairs},
-              {"next", next},
-              {"setmetatable", set_metatable},
-              {"pcall", protected_call},
-              {"xpcall", protected_call_with_handler}});
-  add_values(state);
-  close_library(state, "");
+  open_standard_library(state, LUA_GNAME, luaopen_base);
+  set_functions(state, {{"pairs", pairs},
+                        {"next", next},
+                        {"setmetatable", set_metatable},
+                        {"pcall", protected_call},
+                        {"xpcall", protected_call_with_handler}});
+  register_value_types(state);
+  finish_library(state, "");
   return 0;
 }
 

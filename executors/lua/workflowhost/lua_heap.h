@@ -15,35 +15,39 @@ namespace mycojobs::workflow {
 
 class Heap {
  public:
-  // limit: maximum bytes of all blocks. Reserves addresses; the kernel allocates memory on the first write. Error: io.
+  static constexpr std::size_t kSizeClasses = 192;
+
+  // Reserves the addresses of the region; the kernel allocates memory on the first write. `limit` is the maximum size
+  // of all blocks. Error: `io`.
   Result<void> reserve(std::size_t limit);
   std::size_t limit() const { return limit_; }
-  std::size_t blocks() const { return blocks_; }
+  std::size_t block_count() const { return block_count_; }
 
-  // Same contract as lua_Alloc: old sizes are exact, size 0 frees. Returns nullptr if the limit is exceeded. Adds the
-  // bytes of new blocks to `grown`.
-  void* reallocate(void* block, std::size_t old_size, std::size_t new_size, std::uint64_t& grown);
+  // Same contract as lua_Alloc: old sizes are exact, and size 0 frees the block. Returns nullptr if the limit is
+  // exceeded. Adds the bytes of new blocks to `allocated_bytes`.
+  void* reallocate(void* block, std::size_t old_size, std::size_t new_size, std::uint64_t& allocated_bytes);
 
-  void clear();
+  void clear();  // frees all blocks
+  // A copy of the whole region and of the lists of free blocks.
   struct Image {
     std::string bytes;
-    std::size_t used = 0, blocks = 0;
-    void* free[192] = {};
+    std::size_t used_bytes = 0, block_count = 0;
+    void* free_lists[kSizeClasses] = {};
   };
-  Image image() const;
+  Image save_image() const;
   void restore(const Image&);
 
  private:
-  static std::size_t class_of(std::size_t size);
-  static std::size_t bytes_of(std::size_t size_class);
+  static std::size_t get_size_class(std::size_t size);
+  static std::size_t get_class_bytes(std::size_t size_class);
 
   char* base_ = nullptr;
-  std::size_t limit_ = 0, reserve_ = 0;
-  std::size_t used_ = 0;  // bytes of all blocks
-  std::size_t blocks_ = 0;
-  std::size_t top_ = 0;  // highest end of all blocks allocated so far
-  std::size_t dirty_ = 0;
-  void* free_[192] = {};  // per size class: list of free blocks, linked through the blocks
+  std::size_t limit_ = 0, reserved_bytes_ = 0;
+  std::size_t used_bytes_ = 0;  // size of all blocks
+  std::size_t block_count_ = 0;
+  std::size_t end_ = 0;                  // offset behind the last block since clear()
+  std::size_t dirty_end_ = 0;            // offset behind the bytes that may have been written
+  void* free_lists_[kSizeClasses] = {};  // free blocks by size class, linked through the blocks
 };
 
 }  // namespace mycojobs::workflow

@@ -6,15 +6,15 @@
 
 namespace mycojobs::workflow {
 
-// Cost of one call of power(), exponential() or logarithm(), in instructions of the Lua virtual machine.
-inline constexpr unsigned kWorkOfPower = 300;
-double power(double base, double exponent);  // special cases as C has them (C17, F.10.4.4)
+// Work of one call of power(), exponential() or logarithm(), in instructions of the Lua virtual machine.
+inline constexpr unsigned kPowerWork = 300;
+double power(double base, double exponent);  // special cases as in C17, F.10.4.4
 double exponential(double);
 double logarithm(double);
 double logarithm(double, double base);
 
 // Writes the shortest text that parses to the same number: 0.1, 1e+100, inf, nan. Returns the length of the text.
-// size: at least 32.
-int shortest(double, char* out, std::size_t size);
+// REQUIRES: size >= 32.
+int format_shortest(double, char* out, std::size_t size);
 
 }  // namespace mycojobs::workflow

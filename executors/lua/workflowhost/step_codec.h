@@ -1,7 +1,6 @@
-// The request and the answer of one step of a workflow's code, as exchanged with the engine: each is one deterministic
-// CBOR map (text/cbor.h). Values of the workflow (state, event, context, parameters) are byte strings with their own
-// CBOR, so that hashes and the journal cover exactly the bytes that the code received or returned. Pure and
-// thread-safe. Source: seed 003, 7.2.
+// The request and the answer of a workflow step. The encoding of each is one deterministic CBOR map (text/cbor.h).
+// Values of the workflow (state, event, context, parameters) are byte strings that contain CBOR, so that hashes and the
+// journal cover exactly the bytes that the code received or returned. No side effects; thread-safe.
 //
 //   request  {version: 1, state: bytes|null, event: {schema, value: bytes, key?: bytes}, ctx: bytes|null}
 //   answer   {state: bytes|null, domain_events: [{schema, value: bytes}],
@@ -22,13 +21,13 @@
 namespace mycojobs {
 
 inline constexpr std::uint64_t kStepVersion = 1;
-// Version of the engine's counting of work. Another way of counting reaches a limit at another place, so a replay also
-// tries the earlier ways (docs/decisions/0024). 1: instructions and some library functions. 2: instructions and all
-// library functions.
+// Version in which the engine counts work. Another version reaches the instruction limit at another instruction, so a
+// replay also tries earlier versions (docs/decisions/0024). Version 1 counts instructions and some library functions;
+// version 2 counts instructions and all library functions.
 inline constexpr std::uint32_t kStepCounting = 2;
 inline constexpr std::size_t kMaxStepEffects = 64, kMaxStepEvents = 256;
-inline constexpr std::size_t kMaxStepBytes = 1U << 20;    // limit of an encoded answer without the state
-inline constexpr std::size_t kMaxStateBytes = 10U << 20;  // limit of a state
+inline constexpr std::size_t kMaxStepBytes = 1U << 20;    // encoded answer without the state
+inline constexpr std::size_t kMaxStateBytes = 10U << 20;  // encoded state
 
 struct StepEvent {
   std::string schema;              // ns/Name@version
@@ -39,9 +38,10 @@ struct StepEvent {
 struct StepRequest {
   std::optional<std::string> state;  // CBOR; no value: the instance starts
   StepEvent event;
-  std::optional<std::string> ctx;  // CBOR of sys/WorkflowContext@1; no value: the workflow does not request it
-  // Used by the engine only; not part of the encoded request.
-  std::uint64_t owner = 0;  // the owner of the code: code of different owners never shares a process; 0: unknown
+  std::optional<std::string> ctx;  // CBOR of sys/WorkflowContext@1; no value: the workflow does not declare a context
+  // Parameters of the engine that are not part of the encoded request. Code of different owners never shares a process;
+  // owner 0 means that the owner is unknown.
+  std::uint64_t owner = 0;
   std::uint32_t counting = kStepCounting;
   bool operator==(const StepRequest&) const = default;
 };
@@ -50,30 +50,31 @@ struct StepEffect {
   std::string kind;         // name of an effect: ns/name@version
   std::string params;       // CBOR
   std::uint64_t index = 0;  // index among the effects of the step, from 0
-  std::string issuer_ref;   // reference that the code chose; returned with the receipt; empty: none
+  std::string issuer_ref;   // reference chosen by the code and returned with the receipt; may be empty
   bool operator==(const StepEffect&) const = default;
 };
 struct StepOutput {
   std::optional<std::string> state;  // CBOR; no value: the instance is deleted
   std::vector<StepEvent> domain_events;
   std::vector<StepEffect> effects;
-  std::optional<std::string> ann;  // CBOR
+  std::optional<std::string> annotations;  // CBOR
   bool operator==(const StepOutput&) const = default;
 };
-// The code failed. The same request gives the same error.
+// A failure of the code. The same request gives the same error.
 struct StepError {
-  std::string kind;        // a word of the engine: script, instructions, memory, output, entrypoint
-  std::string message;     // for people
-  std::uint64_t line = 0;  // line of the code; 0: none
+  std::string kind;        // name of a workflow::StepFailureKind (engine/program.h), or "engine"
+  std::string message;     // for display
+  std::uint64_t line = 0;  // line of the source; 0: unknown
   bool operator==(const StepError&) const = default;
 };
 using StepAnswer = std::variant<StepOutput, StepError>;
 
-// Error invalid: a text is not UTF-8.
+// Error `invalid`: a text is not UTF-8.
 Result<std::string> encode(const StepRequest&);
 Result<std::string> encode(const StepAnswer&);
-// Errors: invalid (not the deterministic encoding, another version, or a field that is missing, unknown or of another
-// type; names the field), too_large (an answer over kMaxStateBytes, kMaxStepBytes, kMaxStepEffects or kMaxStepEvents).
+// Errors: `invalid` (the encoding is not deterministic, the version is another one, or a field, which the message
+// names, is missing, unknown or of another type); `too_large` (an answer exceeds kMaxStateBytes, kMaxStepBytes,
+// kMaxStepEffects or kMaxStepEvents).
 Result<StepRequest> decode_step_request(std::string_view bytes);
 Result<StepAnswer> decode_step_answer(std::string_view bytes);
 

@@ -9,6 +9,6 @@ namespace mycojobs::workflow {
 
 // Returns the number of slots that a traversal of the table visits, including empty slots. index: stack index of a
 // table.
-std::size_t table_states(lua_State*, int index);
+std::size_t count_table_slots(lua_State*, int index);
 
 }  // namespace mycojobs::workflow

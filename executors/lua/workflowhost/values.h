@@ -8,7 +8,7 @@
 //   array             table with the keys 1 to n; array{} is empty. A decoded array has a metatable that marks it as an
 //                     array, so it remains an array when it becomes empty
 //
-// These functions raise Lua errors. Before an error caused by a value of the script, they set Refusal.
+// These functions raise Lua errors. Before an error that a value of the script causes, they set error_kind().
 #pragma once
 
 #include <cstddef>
@@ -19,37 +19,37 @@
 
 namespace mycojobs::workflow {
 
-// Cause of the next raised error, unless the script raises the error itself.
+// Cause of the latest raised error. `none`: the script has raised the error.
 enum class ErrorKind : unsigned char { none, value, output, load };
-ErrorKind& refusal();
+ErrorKind& error_kind();
 
-// Adds null, array and bytes to the table on top of the stack, and their metatables to the registry.
-void add_values(lua_State*);
+// Adds `null`, `array` and `bytes` to the table on top of the stack, and their metatables to the registry.
+void register_value_types(lua_State*);
 // Decodes deterministic CBOR and pushes the value. `what` names the value in messages ("state").
 void push_cbor(lua_State*, std::string_view cbor, const char* what);
 // Size limit of an encoded value.
-struct ValueLimits {
-  std::size_t bytes = 0;
-  const char* over = "";  // error message if the limit is exceeded
+struct ValueLimit {
+  std::size_t max_bytes = 0;
+  const char* message = "";  // error message if the limit is exceeded
 };
-// Appends the value at the stack index as deterministic CBOR, without metamethods. path: path of the value for messages
-// ("state").
-void append_cbor(lua_State*, int index, std::string path, std::string& out, ValueLimits room);
+// Appends the value at the stack index as deterministic CBOR, without calling metamethods. `path` is the path of the
+// value in messages ("state").
+void append_cbor(lua_State*, int index, std::string path, std::string& out, ValueLimit);
 
-// Key of a table, for functions of the library. Order of keys: integers first, then strings by bytes.
-struct Key {
+// A key of a table. Keys are ordered: integers first, then strings by their bytes.
+struct TableKey {
   const char* text = nullptr;  // nullptr: the key is an integer
   std::size_t size = 0;
   lua_Integer number = 0;
 };
-bool before(const Key&, const Key&);
-struct Keys {
-  Key* rows = nullptr;
+bool is_less(const TableKey&, const TableKey&);
+struct TableKeys {
+  TableKey* entries = nullptr;
   std::size_t count = 0;
 };
-// Returns the ordered keys of the table, stored in a block on top of the stack. Raises an error for a key that is
-// neither an integer nor a string. what: name of the caller, for the message.
-Keys push_keys(lua_State*, int table, const char* what);
-void push_key(lua_State*, const Key&);
+// Returns the sorted keys of the table. The array is valid while its userdata, which is pushed on the stack, lives.
+// Raises an error for a key that is neither an integer nor a string; `caller` is the name in the message.
+TableKeys push_sorted_keys(lua_State*, int table, const char* caller);
+void push_key(lua_State*, const TableKey&);
 
 }  // namespace mycojobs::workflow

@@ -5,7 +5,7 @@ This file must not use names that a script can reach: job.py binds everything be
 """
 
 
-def text_of(error):
+def get_text(error):
     try:
         if isinstance(error, SyntaxError) and error.filename == now["file_name"]:
             return str(error.msg)  # str(error) repeats file and line
@@ -14,50 +14,50 @@ def text_of(error):
         return "<its text is not available>"
 
 
-def causes_of(error):
+def list_linked_exceptions(error):
     """Returns the exception and its linked exceptions, members of groups first."""
-    found, left = [], [error]
-    while left and len(found) < MOST_LINKED:
-        each = left.pop()
-        if not isinstance(each, BaseException) or any(each is other for other in found):
+    exceptions, pending = [], [error]
+    while pending and len(exceptions) < MAX_LINKED_EXCEPTIONS:
+        each = pending.pop()
+        if not isinstance(each, BaseException) or any(each is other for other in exceptions):
             continue
-        found.append(each)
-        left += [each.__context__, each.__cause__, getattr(each, "reason", None)]
+        exceptions.append(each)
+        pending += [each.__context__, each.__cause__, getattr(each, "reason", None)]
         if isinstance(each, BaseExceptionGroup):
-            left += reversed(each.exceptions)
-    return found
+            pending += reversed(each.exceptions)
+    return exceptions
 
 
-def message_of(error):
+def get_message(error):
     """Returns the message; the message of a group also names its first member."""
-    text = text_of(error)
-    leaves = [each for each in causes_of(error) if not isinstance(each, BaseExceptionGroup)]
+    text = get_text(error)
+    leaves = [each for each in list_linked_exceptions(error) if not isinstance(each, BaseExceptionGroup)]
     if isinstance(error, BaseExceptionGroup) and leaves:
-        text += f": {type_name(type(leaves[0]))}: {text_of(leaves[0])}"
+        text += f": {type_name(type(leaves[0]))}: {get_text(leaves[0])}"
     return text
 
 
-def hint_of(error):
+def find_grant_hint(error):
     """Returns a hint about the missing grant if an error of the system reveals it, otherwise an empty text."""
     try:
-        for each in causes_of(error):
-            if isinstance(each, OSError) and (hint := hint_of_refusal(each)):
+        for each in list_linked_exceptions(error):
+            if isinstance(each, OSError) and (hint := find_refusal_hint(each)):
                 return hint
     except Exception:
         pass
     return ""
 
 
-def hint_of_refusal(error):
+def find_refusal_hint(error):
     kind, path, granted = type(error).__name__, str(error.filename or ""), now["facts"]["granted"]
     if not granted.get("exec") and isinstance(error, PermissionError) and starts_process(innermost_line(error)):
         return "to start processes, its policy must have exec = true"
     if granted.get("net") == "none" and (error.errno == errno.EAFNOSUPPORT or kind == "gaierror"):
         return 'to use the network, its policy must name where to, as in net = ["example.org:443"]'
     top = "/" + path.split("/")[1] if path.startswith("/") else ""
-    if top in FOLDERS_OF_GRANTS and error.errno == errno.EROFS:
+    if top in GRANTABLE_FOLDERS and error.errno == errno.EROFS:
         return f"to write there, its policy must name the folder, as in fs.write = [\"{top}/...\"]"
-    if top in FOLDERS_OF_GRANTS and error.errno in (errno.ENOENT, errno.EACCES):
+    if top in GRANTABLE_FOLDERS and error.errno in (errno.ENOENT, errno.EACCES):
         return f"of {top} it sees only paths that its policy names, as in fs.read = [\"{top}/...\"]"
     return ""
 
@@ -69,28 +69,28 @@ def innermost_line(error):
     return line_at(trace.tb_frame.f_code.co_filename, trace.tb_lineno) if trace is not None else ""
 
 
-def trace_of(error):
+def format_trace(error):
     """Returns the traceback text that python3 prints for an uncaught exception."""
     try:
         return "".join(describe_exception(type(error), error, error.__traceback__, compact=True).format())
     except Exception:  # the script has changed the library
-        return f"{type_name(type(error))}: {text_of(error)}\n"
+        return f"{type_name(type(error))}: {get_text(error)}\n"
 
 
-pythons_own = sys.excepthook  # used for values that are not exceptions
+default_excepthook = sys.excepthook  # used for values that are not exceptions
 
 
 def show_exception(kind, error, trace):
     if not isinstance(error, BaseException):
-        return pythons_own(kind, error, trace)
-    print_error(trace_of(error))
+        return default_excepthook(kind, error, trace)
+    print_error(format_trace(error))
 
 
 def show_thread_exception(args):
     if args.exc_type is SystemExit:
         return
     name = args.thread.name if args.thread is not None else get_native_id()
-    print_error(f"Exception in thread {name}:\n{trace_of(args.exc_value)}")
+    print_error(f"Exception in thread {name}:\n{format_trace(args.exc_value)}")
 
 
 def print_error(text):
@@ -102,8 +102,8 @@ def print_error(text):
         pass
 
 
-def line_of(error):
-    """Returns the script line of the error: of a syntax error, or of the innermost frame of the script; 0: unknown."""
+def get_script_line(error):
+    """Returns the script line of the error: of a syntax error, or of the innermost frame of the script, or 0."""
     line = 0
     trace = error.__traceback__
     while trace is not None:
@@ -115,7 +115,7 @@ def line_of(error):
     return line
 
 
-def retry_of(error):
+def get_retry(error):
     try:
         return error.retry if isinstance(error, Failure) else True
     except Exception:
@@ -123,8 +123,8 @@ def retry_of(error):
 
 
 def type_name(kind):
-    name, where = kind.__qualname__, kind.__module__
-    return name if where in ("builtins", "__main__") else f"{where}.{name}"
+    name, module_name = kind.__qualname__, kind.__module__
+    return name if module_name in ("builtins", "__main__") else f"{module_name}.{name}"
 
 
 def shorten(text, limit):
@@ -138,7 +138,7 @@ def send_error(kind, message, trace="", line=0, code=None, retry=True):
     error["line"] = line
     if code is not None:
         error["exit"] = code
-    if is_answer(retry):
+    if is_retry_instruction(retry):
         error["retry"] = min(retry, MAX_RETRY)
     send(ERROR, to_json(error).encode("utf-8", "replace"))
 
@@ -147,12 +147,12 @@ def report(error):
     """Reports an uncaught exception to the agent and on stderr; returns the exit code of python3."""
     if isinstance(error, SystemExit):
         return report_exit(error)
-    trace, message, hint = trace_of(error), message_of(error), hint_of(error)
+    trace, message, hint = format_trace(error), get_message(error), find_grant_hint(error)
     call_hook(error, trace)
     if hint:
         print_error(f"mycojobs: {hint}\n")
         message += f"; {hint}"
-    send_error(type_name(type(error)), message, trace, line_of(error), retry=retry_of(error))
+    send_error(type_name(type(error)), message, trace, get_script_line(error), retry=get_retry(error))
     return 130 if isinstance(error, KeyboardInterrupt) else 1
 
 
@@ -163,7 +163,7 @@ def call_hook(error, trace):
     try:
         hook(type(error), error, error.__traceback__)
     except BaseException as failure:
-        print_error(f"Error in sys.excepthook:\n{trace_of(failure)}\nOriginal exception was:\n{trace}")
+        print_error(f"Error in sys.excepthook:\n{format_trace(failure)}\nOriginal exception was:\n{trace}")
 
 
 def report_exit(error):
@@ -172,10 +172,10 @@ def report_exit(error):
     if isinstance(error.code, int):
         code, message = error.code & 0xFF, ""
     else:
-        code, message = 1, text_of(error.code)
+        code, message = 1, get_text(error.code)
         print_error(message + "\n")
     if code:
-        send_error("SystemExit", message, line=line_of(error), code=code)
+        send_error("SystemExit", message, line=get_script_line(error), code=code)
     return code
 
 
@@ -199,7 +199,7 @@ REMEDIES = {
 }
 
 
-def remedy_of(value):
+def get_remedy(value):
     for kind in type(value).__mro__:
         if remedy := REMEDIES.get(kind.__name__):
             return f"return its {remedy}" if remedy[0] == "." else f"return {remedy[:-1]}VALUE)"
@@ -219,22 +219,22 @@ def check_value(value, depth=0):
         if int.bit_length(value) > MAX_BITS:
             raise ResultError(f": a whole number of {int.bit_length(value)} bits is too large: return its str()")
     elif not isinstance(value, (dict, list, tuple)):
-        raise ResultError(f": {a_kind(value)} is not a result value: {remedy_of(value)}")
+        raise ResultError(f": {describe_type(value)} is not a result value: {get_remedy(value)}")
     elif depth == MAX_DEPTH:
         raise ResultError(f": is nested more than {MAX_DEPTH} deep, or contains itself")
     else:
         is_map = isinstance(value, dict)
-        for at, each in (dict.items(value) if is_map else enumerate(value)):
-            if is_map and not isinstance(at, str):
-                raise ResultError(f": its key {at!r} is not text: write str({at!r})")
+        for key, each in (dict.items(value) if is_map else enumerate(value)):
+            if is_map and not isinstance(key, str):
+                raise ResultError(f": its key {key!r} is not text: write str({key!r})")
             try:
                 check_value(each, depth + 1)
             except ResultError as error:
                 # For deep positions, the innermost parts would hide the first parts.
-                raise ResultError(f"[{at!r}]{error}" if depth < 8 else str(error)) from None
+                raise ResultError(f"[{key!r}]{error}" if depth < 8 else str(error)) from None
 
 
-def a_kind(value):
+def describe_type(value):
     name = type_name(type(value))
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
@@ -245,7 +245,7 @@ def encode_result(values):
         if not isinstance(key, str):
             raise ResultError(f"result: the key {key!r} is not text: write result[str({key!r})]")
         try:
-            text = encode_basestring(value if isinstance(value, str) else json_of(value))
+            text = encode_basestring(value if isinstance(value, str) else encode_value(value))
             entries.append(f"{encode_basestring(key)}:{text if isinstance(value, str) else f'[{text}]'}".encode())
         except UnicodeEncodeError:
             raise ResultError(f"result[{key!r}]: contains bytes that are not text") from None
@@ -256,7 +256,7 @@ def encode_result(values):
     return b"{" + b",".join(entries) + b"}"
 
 
-def json_of(value):
+def encode_value(value):
     check_value(value)
     return to_json(value)
 
@@ -268,8 +268,8 @@ def hand_over(values, returned=False):
     try:
         if not isinstance(values, dict):
             raise ResultError(
-                f"result is {a_kind(values)}, not a dict: return a value with result['NAME'] = VALUE, and give a "
-                "variable of the script's own another name"
+                f"result is {describe_type(values)}, not a dict: return a value with result['NAME'] = VALUE, and give "
+                "a variable of the script's own another name"
             )
         return encode_result(values)
     except Exception as error:
@@ -303,9 +303,9 @@ def refuse_without_main():
 
 
 def refuse_returned(value):
-    refuse_result(f"main(job) has returned {a_kind(value)}: return a dict, which is the result, or nothing")
+    refuse_result(f"main(job) has returned {describe_type(value)}: return a dict, which is the result, or nothing")
 
 
 def tell(error):
     """Prints an exception of a clean-up step, like python3; the result is unaffected."""
-    print_error(trace_of(error))
+    print_error(format_trace(error))

@@ -10,7 +10,8 @@ namespace mycojobs {
 
 void install_signals();  // SIGINT, SIGPIPE, SIGXFSZ, as in python3
 
-// Returns a dict of the functions and constants that job.py uses: send, cancelled, frame kinds. Defined in run_job.cpp.
+// Returns a dict with the functions and constants that job.py uses: send, cancelled, frame kinds. Defined in
+// run_job.cpp.
 pybind11::dict job_services();
 
 }  // namespace mycojobs

@@ -1,7 +1,7 @@
 """The environment of a Python job: the module mycojobs, its __main__ and the functions around it.
 
 mycojobs-pyhost runs this file once, before any job, and then ending.py in the same namespace. The steps of every job
-before and after its script are in job_steps.cpp, which fills `now`; this file has the steps that only some jobs need. A
+before and after its script are in job_steps.cpp, which fills `now`. This file has the steps that only some jobs need. A
 script may replace or delete anything in builtins, in sys.modules and in the modules. Everything that is needed
 afterwards is therefore bound here, and this file uses a copy of the builtins.
 
@@ -58,8 +58,8 @@ for name in unmapped:
 MAX_MESSAGE = 8 << 10
 MAX_TRACEBACK = 64 << 10
 MAX_NOTE_TEXT = 1000
-MOST_LINKED = 20  # maximum number of linked exceptions that are examined
-FOLDERS_OF_GRANTS = ("/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data")
+MAX_LINKED_EXCEPTIONS = 20  # maximum number of linked exceptions that are examined
+GRANTABLE_FOLDERS = ("/srv", "/opt", "/home", "/var", "/mnt", "/media", "/data")
 MAX_DEPTH = 48  # limit for a result value; replies that contain the value may have depth 64
 MAX_BITS = 1023  # of an integer; larger ones are rejected
 MAX_RETRY = 10**9  # seconds; the agent has a limit of its own
@@ -88,9 +88,9 @@ tracer, profiler = sys.gettrace, sys.getprofile
 new_module = types.ModuleType
 module = types.ModuleType("mycojobs", "The job that runs: its facts, its inputs, its result.")
 result = {}
-nothing = dict.fromkeys(("main", "facts", "inputs", "file_name", "loading"))
-OF_A_RUN = ("job", "inputs", "flow", "each")
-now = dict(nothing)  # state of the current job
+INITIAL_STATE = dict.fromkeys(("main", "facts", "inputs", "file_name", "loading"))
+RUN_ATTRIBUTES = ("job", "inputs", "flow", "each")
+now = dict(INITIAL_STATE)  # state of the current job, filled by job_steps.cpp
 
 
 class Failure(Exception):
@@ -101,12 +101,12 @@ class Failure(Exception):
 
     def __init__(self, text="", *, retry=True):
         super().__init__(text)
-        if retry is not True and not is_answer(retry):
+        if retry is not True and not is_retry_instruction(retry):
             raise ValueError(f"Failure: retry={retry!r} is neither a bool nor a number of seconds")
         self.retry = retry
 
 
-def is_answer(retry):
+def is_retry_instruction(retry):
     return retry is False or (type(retry) in (int, float) and 0 <= retry < math.inf)
 
 
@@ -194,22 +194,22 @@ def warm():
 def gather():
     """Recreates the objects that every job writes to, so that they are adjacent."""
     global lines, now, result, scan_json
-    old = now, result, lines, main_thread.__dict__, scan_json, sys.argv
-    now, result = dict(nothing), {}
+    previous = now, result, lines, main_thread.__dict__, scan_json, sys.argv
+    now, result = dict(INITIAL_STATE), {}
     module.result = result
     lines = linecache.cache = {}
     scan_json = json.JSONDecoder().raw_decode  # contains a cache of keys
     main_thread.__dict__ = dict(main_thread.__dict__)
     sys.argv = [""]
-    kept = dict(modules)
+    all_modules = dict(modules)
     modules.clear()
-    modules.update(kept)
-    del old  # freed last; otherwise the new objects would reuse the memory
+    modules.update(all_modules)
+    del previous  # freed last; otherwise the new objects would reuse the memory
 
 
 def cool():
     """Removes all traces of the rehearsals."""
-    now.update(nothing)
+    now.update(INITIAL_STATE)
     result.clear()
     forget_run()
     lines.clear()
@@ -219,18 +219,19 @@ def cool():
 
 
 def forget_run():
-    for name in OF_A_RUN:
+    for name in RUN_ATTRIBUTES:
         module.__dict__.pop(name, None)
 
 
 def make_attribute(name):
     """Creates an attribute of the module mycojobs at its first use."""
-    if now["loading"] and name in OF_A_RUN:
+    if now["loading"] and name in RUN_ATTRIBUTES:
         raise AttributeError(f"mycojobs.{name} belongs to one run: read it in main(job)")
     if name == "job":
         facts = now["facts"]
-        kept = {key: value for key, value in facts.items() if key not in ("max_artifact_bytes", "flow", "input_names")}
-        module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **kept)
+        hidden = ("max_artifact_bytes", "flow", "input_names")
+        visible = {key: value for key, value in facts.items() if key not in hidden}
+        module.job = types.SimpleNamespace(deadline=facts["deadline_unix_ms"] / 1000, **visible)
         module.job.granted = dict(facts["granted"])
     elif name == "inputs":
         module.inputs = Inputs(load_json(now["inputs"].decode()), now["facts"].get("input_names", {}))
@@ -250,4 +251,4 @@ def make_attribute(name):
 
 
 def list_attributes():
-    return sorted({*module.__dict__, *OF_A_RUN})
+    return sorted({*module.__dict__, *RUN_ATTRIBUTES})

@@ -22,16 +22,16 @@ int main(int argc, char** argv) try {
     std::printf("CPython %s\n", mycojobs::python_version().c_str());
     return 0;
   }
-  mycojobs::PythonSetUp set_up;
+  mycojobs::PythonSetup setup;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string_view name(argv[i]);
-    if (name == "--venv") set_up.venv = argv[i + 1];
-    if (name == "--import-seconds") set_up.import_seconds = static_cast<unsigned>(std::atoi(argv[i + 1]));
-    if (name == "--preload") set_up.preload.emplace_back(argv[i + 1]);
+    if (name == "--venv") setup.venv = argv[i + 1];
+    if (name == "--import-seconds") setup.import_seconds = static_cast<unsigned>(std::atoi(argv[i + 1]));
+    if (name == "--preload") setup.preload.emplace_back(argv[i + 1]);
   }
   const auto warm = [&] {
     const mycojobs::CapabilityDropScope aside;
-    return mycojobs::warm_up(set_up);
+    return mycojobs::warm_up(setup);
   }();
   if (!warm) return fail_with(warm.error());
   mycojobs::serve_zygote({.name = "python",
@@ -40,9 +40,9 @@ int main(int argc, char** argv) try {
                           .after_fork_job = nullptr,
                           .run = mycojobs::run_job,
                           .folder = mycojobs::kArtifactsName,
-                          .written = mycojobs::written_by_jobs,
-                          .loaded = mycojobs::loaded_modules,
-                          .stays = mycojobs::job_stays});
+                          .written_memory = mycojobs::get_job_written_memory,
+                          .loaded_files = mycojobs::loaded_modules,
+                          .can_run_again = mycojobs::can_run_job_again});
 } catch (...) {
   mycojobs::exit_with_report("mycojobs-pyhost");
 }

@@ -20,21 +20,22 @@ extern const char* const kPreloadSource;
 
 namespace {
 
-std::array<char, 300> last_words;
+std::array<char, 300> timeout_message;
 
 // Uses no Python functions: the import may be inside a C library.
 extern "C" void on_alarm(int) {
-  (void)!::write(STDERR_FILENO, last_words.data(), std::strlen(last_words.data()));
+  (void)!::write(STDERR_FILENO, timeout_message.data(), std::strlen(timeout_message.data()));
   ::_exit(1);
 }
 
-std::string of_module(const std::string& name) { return "preload = [\"" + name + "\"]: "; }
+std::string format_prefix(const std::string& name) { return "preload = [\"" + name + "\"]: "; }
 
 class ImportTimeout {
  public:
   ImportTimeout(const std::string& name, unsigned seconds) {
-    std::snprintf(last_words.data(), last_words.size(), "mycojobs-pyhost: %.200sits import has not ended within %u s\n",
-                  of_module(name).c_str(), seconds);
+    std::snprintf(timeout_message.data(), timeout_message.size(),
+                  "mycojobs-pyhost: %.200sits import has not ended within %u s\n", format_prefix(name).c_str(),
+                  seconds);
     ::signal(SIGALRM, on_alarm);
     ::alarm(seconds);
   }
@@ -55,23 +56,23 @@ std::vector<std::string>& modules() {
 
 std::vector<std::string> loaded_modules() { return std::exchange(modules(), {}); }
 
-Result<void> preload(const PythonSetUp& set_up, const py::dict& globals) {
-  py::dict own;
-  run_source(kPreloadSource, own);
-  if (!set_up.venv.empty()) {
-    const py::object problem = own["check_venv"](kVenvPlace);
-    if (!problem.is_none()) return fail(Code::invalid, "venv " + set_up.venv + ": " + problem.cast<std::string>());
+Result<void> preload(const PythonSetup& setup, const py::dict& globals) {
+  py::dict preload_globals;
+  run_source(kPreloadSource, preload_globals);
+  if (!setup.venv.empty()) {
+    const py::object problem = preload_globals["check_venv"](kVenvFolder);
+    if (!problem.is_none()) return fail(Code::invalid, "venv " + setup.venv + ": " + problem.cast<std::string>());
   }
-  if (!set_up.preload.empty()) own["begin"]();
-  for (const std::string& name : set_up.preload) {
-    const ImportTimeout watch(name, set_up.import_seconds);
-    const py::object problem = own["load"](name);
-    if (!problem.is_none()) return fail(Code::invalid, of_module(name) + problem.cast<std::string>());
+  if (!setup.preload.empty()) preload_globals["begin"]();
+  for (const std::string& name : setup.preload) {
+    const ImportTimeout timeout(name, setup.import_seconds);
+    const py::object problem = preload_globals["load"](name);
+    if (!problem.is_none()) return fail(Code::invalid, format_prefix(name) + problem.cast<std::string>());
   }
-  if (!set_up.preload.empty()) own["end"]();
-  modules() = own["files"]().cast<std::vector<std::string>>();
-  globals["before_hooks"] = py::tuple(own["before"]);
-  globals["after_hooks"] = py::tuple(own["after"]);
+  if (!setup.preload.empty()) preload_globals["end"]();
+  modules() = preload_globals["files"]().cast<std::vector<std::string>>();
+  globals["before_hooks"] = py::tuple(preload_globals["before"]);
+  globals["after_hooks"] = py::tuple(preload_globals["after"]);
   return {};
 }
 

@@ -9,6 +9,6 @@
 namespace mycojobs {
 
 // Adds before_hooks and after_hooks to job.py's globals, and stores the file names for loaded_modules().
-Result<void> preload(const PythonSetUp&, const pybind11::dict& globals);
+Result<void> preload(const PythonSetup&, const pybind11::dict& globals);
 
 }  // namespace mycojobs

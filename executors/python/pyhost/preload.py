@@ -10,7 +10,7 @@ import re
 import sys
 import time
 
-PATIENCE = 2.0  # seconds to wait for ending threads and processes
+MAX_WAIT_SECONDS = 2.0  # seconds to wait for ending threads and processes
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
               "VECLIB_MAXIMUM_THREADS", "RAYON_NUM_THREADS", "GOTO_NUM_THREADS")  # fmt: skip
 
@@ -18,20 +18,20 @@ before, after = [], []  # fork hooks of modules
 register_at_fork = os.register_at_fork
 
 
-def check_venv(place):
+def check_venv(folder):
     """Checks the folder of a virtual environment, after Python has started with it."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     try:
-        with open(f"{place}/pyvenv.cfg", encoding="utf-8") as file:
+        with open(f"{folder}/pyvenv.cfg", encoding="utf-8") as file:
             settings = dict(re.findall(r"(?m)^\s*([\w-]+)\s*=\s*(.*?)\s*$", file.read()))
     except (OSError, ValueError) as error:
         return f"is not a virtual environment: pyvenv.cfg: {one_line(error)}"
-    made_for = settings.get("version") or settings.get("version_info") or ""
-    if made_for.split(".")[:2] != version.split("."):
-        return f"is for Python {made_for or 'of unknown version'}, and jobs have {version}: create it again"
-    if not os.path.isdir(f"{place}/lib/python{version}/site-packages"):
+    venv_version = settings.get("version") or settings.get("version_info") or ""
+    if venv_version.split(".")[:2] != version.split("."):
+        return f"is for Python {venv_version or 'of unknown version'}, and jobs have {version}: create it again"
+    if not os.path.isdir(f"{folder}/lib/python{version}/site-packages"):
         return f"has no lib/python{version}/site-packages"
-    if sys.prefix != place:
+    if sys.prefix != folder:
         return f"is not used by Python: sys.prefix is {sys.prefix}"
     return None
 
@@ -54,7 +54,7 @@ def load(name):
                 stream.flush()  # otherwise each job would write the buffered text again
             except Exception:
                 pass
-    return left_behind(descriptors)
+    return check_leftovers(descriptors)
 
 
 def end():
@@ -67,8 +67,8 @@ def end():
 
 def files():
     """Returns the files of the modules imported so far."""
-    named = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return [file for file in named if type(file) is str and file.isascii()]
+    paths = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+    return [file for file in paths if type(file) is str and file.isascii()]
 
 
 def record_hooks(**hooks):
@@ -88,17 +88,17 @@ def one_line(error):
 
 
 def open_descriptors():
-    found = set()
+    descriptors = set()
     for name in os.listdir("/proc/self/fd"):
         try:
-            found.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
+            descriptors.add((int(name), os.readlink(f"/proc/self/fd/{name}")))
         except OSError:
             pass  # the descriptor of the listing itself
-    return found
+    return descriptors
 
 
-def left_behind(descriptors):
-    deadline = time.monotonic() + PATIENCE
+def check_leftovers(descriptors):
+    deadline = time.monotonic() + MAX_WAIT_SECONDS
     while True:
         threads = len(os.listdir("/proc/self/task")) - 1
         if threads == 0 and not has_children():
@@ -108,9 +108,9 @@ def left_behind(descriptors):
                 return "has left a process running"
             return f"has left {threads} thread{'s' if threads > 1 else ''} running"
         time.sleep(0.02)
-    left = open_descriptors() - descriptors
-    if left:
-        return f"has left open: {', '.join(sorted(what for _, what in left))}"
+    leaked = open_descriptors() - descriptors
+    if leaked:
+        return f"has left open: {', '.join(sorted(target for _, target in leaked))}"
     return None
 
 

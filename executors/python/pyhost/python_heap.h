@@ -3,7 +3,7 @@
 //
 //   the zygote's objects   in huge pages, after freezing
 //   data written by jobs   in small pages: reference counts, caches, tables
-//   a job's objects        in the kRegionOfJob bytes after that; everything else in CPython's allocator, which returns
+//   a job's objects        in the kJobRegionBytes after that; everything else in CPython's allocator, which returns
 //                          memory to the system
 //
 //   install()  warm up  seal()  --fork-->  a job
@@ -13,16 +13,16 @@
 
 namespace mycojobs::heap {
 
-// Call once per process, between Py_PreInitialize and Py_InitializeFromConfig. If memory is short, CPython's allocator
-// stays in use.
+// Replaces CPython's allocator. Called once per process, between Py_PreInitialize and Py_InitializeFromConfig. If
+// memory cannot be reserved, CPython's allocator stays in use.
 void install();
-// Starts a separate group of objects: holes left by earlier objects are not reused. Objects of of_all_jobs, which every
-// job writes to, are placed together in small pages.
-enum class ObjectGroup { plain, of_all_jobs };
-void begin_chapter(ObjectGroup = ObjectGroup::plain);
-// Call after the creation of the last object that all jobs share.
+// Starts a separate group of objects: holes left by earlier objects are not reused. Objects of the
+// group written_by_jobs, which every job writes to, are placed together in small pages.
+enum class ObjectGroup { plain, written_by_jobs };
+void start_object_group(ObjectGroup = ObjectGroup::plain);
+// To be called after the creation of the last object that all jobs share.
 void seal();
 // Returns the memory that every job writes to; null if install() had no memory.
-const void* written_by_jobs();
+const void* get_job_written_memory();
 
 }  // namespace mycojobs::heap

@@ -28,20 +28,20 @@ class ObjectSnapshot {
 };
 
 struct Stream {
-  PyObject* ours;
+  PyObject* original;
   ObjectSnapshot text, buffer;
 };
-std::vector<Stream>* kept = nullptr;  // never destroyed: the process ends with _exit()
+std::vector<Stream>* snapshots = nullptr;  // never destroyed: the process ends with _exit()
 
 bool is_unchanged(PyObject* stream) {
-  if (kept == nullptr) return false;
-  for (const Stream& each : *kept) {
-    if (each.ours == stream) return each.text.is_unchanged() && each.buffer.is_unchanged();
+  if (snapshots == nullptr) return false;
+  for (const Stream& each : *snapshots) {
+    if (each.original == stream) return each.text.is_unchanged() && each.buffer.is_unchanged();
   }
   return false;
 }
 
-bool flush_one(PyObject* stream) {
+bool flush_stream(PyObject* stream) {
   if (stream == nullptr || stream == Py_None || is_unchanged(stream)) return true;
   const auto file = py::reinterpret_borrow<py::object>(stream);
   try {
@@ -59,17 +59,17 @@ bool flush_one(PyObject* stream) {
 }  // namespace
 
 void snapshot_streams(const py::object& out, const py::object& err) {
-  kept = new std::vector<Stream>();
+  snapshots = new std::vector<Stream>();
   for (const py::object& stream : {out, err}) {
     const py::object buffer = stream.attr("buffer");
-    kept->push_back({stream.ptr(), ObjectSnapshot(stream), ObjectSnapshot(buffer)});
+    snapshots->push_back({stream.ptr(), ObjectSnapshot(stream), ObjectSnapshot(buffer)});
   }
 }
 
-bool flush(const char* name, const py::object& ours) {
-  PyObject* const now = PySys_GetObject(name);  // borrowed
-  const bool flushed = now == ours.ptr() || flush_one(now);
-  return flush_one(ours.ptr()) && flushed;
+bool flush(const char* name, const py::object& original) {
+  PyObject* const current = PySys_GetObject(name);  // borrowed
+  const bool is_flushed = current == original.ptr() || flush_stream(current);
+  return flush_stream(original.ptr()) && is_flushed;
 }
 
 }  // namespace mycojobs::streams

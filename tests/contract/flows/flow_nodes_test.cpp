@@ -1,7 +1,7 @@
 // The list of nodes in the record of a flow, as plain clients read it while the flow runs.
 #include <nlohmann/json.hpp>
 
-#include "contract/bench.h"
+#include "contract/store_contract.h"
 #include "flows/flow_progress.h"
 #include "model/codec.h"
 #include "service/flow_service.h"
@@ -40,7 +40,7 @@ class FlowNodes : public StoreContract {
 
   void SetUp() override {
     StoreContract::SetUp();
-    flows_ = bench_->stores().open_flows().value();
+    flows_ = backend_->stores().open_flows().value();
   }
   const service::RequestContext by_{1, 12, EntryPoint::command, true};
   std::unique_ptr<FlowStore> flows_;

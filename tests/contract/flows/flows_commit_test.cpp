@@ -1,7 +1,7 @@
 // Commits of flows: they are applied completely or not at all, at the expected revision. Effects of commits on jobs.
 #include <gmock/gmock.h>
 
-#include "contract/flows_bench.h"
+#include "contract/flow_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -20,7 +20,7 @@ TEST_P(FlowsCommit, FactsAreReadAsTheyWereWritten) {
   const Id flow = new_flow(1);
   FlowCommit first = commit(flow, 0, 0);
   first.facts = {{0, 0, "started", std::nullopt, R"({"trigger":"manual"})"}, {0, 0, "ready", 7U, ""}};
-  first.record = {{"status", "started"}, {"detail", "running"}};
+  first.record_fields = {{"status", "started"}, {"detail", "running"}};
   EXPECT_EQ(flows_->commit(first).value(), 2U);
   const FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.revision, 2U);
@@ -28,10 +28,10 @@ TEST_P(FlowsCommit, FactsAreReadAsTheyWereWritten) {
   EXPECT_EQ(run.facts[0].revision, 1U);
   EXPECT_EQ(run.facts[0].kind, "started");
   EXPECT_FALSE(run.facts[0].node.has_value());
-  EXPECT_EQ(run.facts[0].more, R"({"trigger":"manual"})");
+  EXPECT_EQ(run.facts[0].data_json, R"({"trigger":"manual"})");
   EXPECT_GT(run.facts[0].at_ms, 1600000000000U);
   EXPECT_EQ(run.facts[1].node, 7U);
-  EXPECT_FALSE(run.more);
+  EXPECT_FALSE(run.has_more);
   EXPECT_THAT(run.anomalies, IsEmpty());
   EXPECT_GE(run.now_ms, run.facts[1].at_ms);
   EXPECT_EQ(field("flow:1", "status"), "started");
@@ -44,10 +44,10 @@ TEST_P(FlowsCommit, WrongRevisionChangesNothing) {
   begin(flow, {"job:12:1"});
   const FlowReadResult before = read(flow);
   FlowCommit late = commit(flow, 0);
-  late.dispatch = {{"job:12:2", {}}};
+  late.dispatches = {{"job:12:2", {}}};
   late.ends = {ended("job:12:3", "error", "skipped")};
-  late.cancel = {"job:12:1"};
-  late.record = {{"status", "error"}};
+  late.cancelled_jobs = {"job:12:1"};
+  late.record_fields = {{"status", "error"}};
   late.checkpoint = "x";
   late.ended = true;
   const auto refused = flows_->commit(late);
@@ -66,10 +66,10 @@ TEST_P(FlowsCommit, WrongRevisionChangesNothing) {
 TEST_P(FlowsCommit, OneOfTwoConcurrentCommitsSucceeds) {
   const Id flow = new_flow(2);
   begin(flow);
-  auto other = bench_->stores().open_flows().value();
+  auto other = backend_->stores().open_flows().value();
   FlowCommit one = commit(flow, 1), two = commit(flow, 1);
-  one.dispatch = {{"job:12:1", {}}};
-  two.dispatch = {{"job:12:2", {}}};
+  one.dispatches = {{"job:12:1", {}}};
+  two.dispatches = {{"job:12:2", {}}};
   EXPECT_EQ(flows_->commit(one).value(), 2U);
   EXPECT_EQ(outcome(other->commit(two)), "conflict");
   EXPECT_EQ(state("job:12:2"), "planned");
@@ -80,7 +80,7 @@ TEST_P(FlowsCommit, RepeatedCommitIsAConflictWithoutEffect) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
   FlowCommit again = commit(flow, 0);
-  again.dispatch = {{"job:12:1", {}}};
+  again.dispatches = {{"job:12:1", {}}};
   EXPECT_EQ(outcome(flows_->commit(again)), "conflict");
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 1U);
 }
@@ -88,13 +88,13 @@ TEST_P(FlowsCommit, RepeatedCommitIsAConflictWithoutEffect) {
 TEST_P(FlowsCommit, DispatchQueuesTheJobWithItsFields) {
   const Id flow = new_flow(2);
   FlowCommit first = commit(flow, 0);
-  first.dispatch = {{"job:12:1", {{"env_vars", R"({"A":"b"})"}}}};
+  first.dispatches = {{"job:12:1", {{"env_vars", R"({"A":"b"})"}}}};
   ASSERT_TRUE(flows_->commit(first));
   EXPECT_EQ(field("job:12:1", "status"), "dispatched");
   EXPECT_EQ(field("job:12:1", "detail"), "queued");
-  const ClaimedJob got = claim_one();
-  EXPECT_EQ(got.ref.job_key, "job:12:1");
-  EXPECT_EQ(got.attempt, 1U);
+  const ClaimedJob claimed = claim_one();
+  EXPECT_EQ(claimed.ref.job_key, "job:12:1");
+  EXPECT_EQ(claimed.attempt, 1U);
   EXPECT_EQ(field("job:12:1", "env_vars"), R"({"A":"b"})");
   EXPECT_EQ(view("job:12:1").state, "live");
   EXPECT_EQ(view("job:12:1").runner, 20U);
@@ -109,7 +109,7 @@ TEST_P(FlowsCommit, DependenciesOfFlowJobsAreNotEvaluatedAgain) {
   ASSERT_TRUE(flows_->put_flow(flow(place), "{}"));
   FlowCommit first = commit(place.flow, 0);
   first.ends = {ended("job:12:1", "error", "exit")};
-  first.dispatch = {{"job:12:2", {}}};
+  first.dispatches = {{"job:12:2", {}}};
   ASSERT_TRUE(flows_->commit(first));
   EXPECT_EQ(claim_one().ref.job_key, "job:12:2");
 }
@@ -139,8 +139,8 @@ TEST_P(FlowsCommit, DispatchOfAJobThatHasEndedRaisesItsEventAgain) {
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   read(flow);
   FlowCommit next = commit(flow, 1);
-  next.events_taken = 1;
-  next.dispatch = {{"job:12:1", {}}};
+  next.applied_events = 1;
+  next.dispatches = {{"job:12:1", {}}};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(events(flow), "job job:12:1");
   EXPECT_THAT(due(), ElementsAre(flow));
@@ -183,7 +183,7 @@ TEST_P(FlowsCommit, CancelRequestsRunningAndEndsOtherJobs) {
   begin(flow, {"job:12:1", "job:12:2"});
   const ClaimedJob live = claim_one();
   FlowCommit next = commit(flow, 1);
-  next.cancel = {"job:12:1", "job:12:2", "job:12:3"};
+  next.cancelled_jobs = {"job:12:1", "job:12:2", "job:12:3"};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(events(flow), "job job:12:2, job job:12:3");
   EXPECT_EQ(state("job:12:1"), "live");
@@ -201,14 +201,14 @@ TEST_P(FlowsCommit, FailedJobIsQueuedAgainAsTheNextAttempt) {
   failed.detail = "exit";
   ASSERT_EQ(outcome(end(claim_one().ref, failed)), "ok");
   FlowCommit next = commit(flow, 1);
-  next.requeue = {"job:12:1"};
+  next.requeued_jobs = {"job:12:1"};
   ASSERT_TRUE(flows_->commit(next));
   const ClaimedJob again = claim_one();
   EXPECT_EQ(again.attempt, 2U);
   ASSERT_EQ(outcome(end(again.ref, finished())), "ok");
   FlowCommit late = commit(flow, 2);
-  late.events_taken = 2;
-  late.requeue = {"job:12:1"};
+  late.applied_events = 2;
+  late.requeued_jobs = {"job:12:1"};
   read(flow);
   ASSERT_TRUE(flows_->commit(late));
   EXPECT_EQ(view("job:12:1").status, "finished");
@@ -221,7 +221,7 @@ TEST_P(FlowsCommit, FlowRunsACancelledJobAgain) {
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   EXPECT_EQ(outcome(store_->requeue(1, "job:12:1")), "conflict");
   FlowCommit next = commit(flow, 1);
-  next.requeue = {"job:12:1"};
+  next.requeued_jobs = {"job:12:1"};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(claim_one().ref.job_key, "job:12:1");
 }
@@ -232,17 +232,17 @@ TEST_P(FlowsCommit, NodeThatNeverRanIsPlannedAgain) {
   first.ends = {ended("job:12:1", "error", "cancelled"), ended("job:12:2", "error", "dependency_failed")};
   ASSERT_TRUE(flows_->commit(first));
   FlowCommit next = commit(flow, 1);
-  next.replan = {"job:12:1", "job:12:2"};
+  next.replanned_jobs = {"job:12:1", "job:12:2"};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(state("job:12:1"), "planned");
   EXPECT_EQ(field("job:12:2", "status"), "waiting_for_prerequisites");
   EXPECT_EQ(field("job:12:2", "ended_ms"), "");
   FlowCommit last = commit(flow, 2);
-  last.dispatch = {{"job:12:1", {}}};
+  last.dispatches = {{"job:12:1", {}}};
   ASSERT_TRUE(flows_->commit(last));
-  const ClaimedJob got = claim_one();
-  EXPECT_EQ(got.attempt, 1U);
-  EXPECT_EQ(outcome(end(got.ref, finished())), "ok");
+  const ClaimedJob claimed = claim_one();
+  EXPECT_EQ(claimed.attempt, 1U);
+  EXPECT_EQ(outcome(end(claimed.ref, finished())), "ok");
 }
 
 TEST_P(FlowsCommit, OperatorCannotRequeueAFlowNode) {
@@ -259,7 +259,7 @@ TEST_P(FlowsCommit, OperatorCannotRequeueAFlowNode) {
   EXPECT_EQ(outcome(refused), "conflict");
   EXPECT_THAT(refused.error().message, HasSubstr("flow retry"));
   FlowCommit next = commit(place.flow, 1);
-  next.requeue = {"job:12:1"};
+  next.requeued_jobs = {"job:12:1"};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(state("job:12:1"), "planned");
 }
@@ -276,7 +276,7 @@ TEST_P(FlowsCommit, OperatorCannotRequeueASkippedNode) {
     EXPECT_EQ(state(job), "ended") << job;
   }
   FlowCommit next = commit(flow, 1);
-  next.requeue = {"job:12:1"};
+  next.requeued_jobs = {"job:12:1"};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(claim_one().ref.job_key, "job:12:1") << "its flow may";
 }
@@ -287,7 +287,7 @@ TEST_P(FlowsCommit, ResetNodeEndsAgainInTheSameCommit) {
   first.ends = {ended("job:12:1", "error", "not_needed")};
   ASSERT_TRUE(flows_->commit(first));
   FlowCommit next = commit(flow, 1);
-  next.replan = {"job:12:1"};
+  next.replanned_jobs = {"job:12:1"};
   next.ends = {ended("job:12:1", "finished", "ok")};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(state("job:12:1"), "ended");
@@ -302,7 +302,7 @@ TEST_P(FlowsCommit, CheckpointIsReadWithLaterFacts) {
   ASSERT_TRUE(flows_->commit(commit(flow, 3, 2)));
   const FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.checkpoint, "state");
-  EXPECT_EQ(run.checkpoint_at, 3U);
+  EXPECT_EQ(run.checkpoint_revision, 3U);
   ASSERT_EQ(run.facts.size(), 2U);
   EXPECT_EQ(run.facts[0].revision, 4U);
   EXPECT_EQ(run.revision, 5U);
@@ -323,7 +323,7 @@ TEST_P(FlowsCommit, LongJournalsAreReadInPages) {
     EXPECT_THAT(run.anomalies, IsEmpty());
     last = run.facts.back().revision;
     count += run.facts.size();
-    more = run.more;
+    more = run.has_more;
   }
   EXPECT_EQ(count, 2500U);
 }

@@ -1,7 +1,7 @@
 // Creation of flows: ids, jobs outside of queues, records written by others, definitions.
 #include <gmock/gmock.h>
 
-#include "contract/flows_bench.h"
+#include "contract/flow_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -27,10 +27,10 @@ TEST_P(FlowsCreate, AllocatesAFlowAndConsecutiveJobIds) {
 }
 
 TEST_P(FlowsCreate, IdsOfOtherClientsAreSkipped) {
-  bench_->plain(1, {"HSET", "job:12:3", "script", "x"});
-  bench_->plain(1, {"HSET", "job:12:7", "script", "x"});
-  bench_->plain(1, {"HSET", "flow:1", "id", "1"});
-  bench_->plain(1, {"HSET", "flow:2", "id", "2"});
+  backend_->run_command(1, {"HSET", "job:12:3", "script", "x"});
+  backend_->run_command(1, {"HSET", "job:12:7", "script", "x"});
+  backend_->run_command(1, {"HSET", "flow:1", "id", "1"});
+  backend_->run_command(1, {"HSET", "flow:2", "id", "2"});
   const FlowIds place = flows_->create(draft(4)).value();
   EXPECT_GT(place.first_job, 7U);
   EXPECT_GT(place.flow, 2U);
@@ -105,9 +105,9 @@ TEST_P(FlowsCreate, StartedFlowAcceptsNoMoreJobs) {
 }
 
 TEST_P(FlowsCreate, RecordsOfOtherClientsAreAdopted) {
-  bench_->plain(1, {"HSET",   "job:12:100", "id",       "100",         "caller_id",  "12",      "context_id",
-                    "1",      "script",     "print(1)", "script_type", "python",     "timeout", "9",
-                    "theirs", "kept",       "status",   "dispatched",  "dependends", "[ 5 ]"});
+  backend_->run_command(1, {"HSET",   "job:12:100", "id",       "100",         "caller_id",  "12",      "context_id",
+                            "1",      "script",     "print(1)", "script_type", "python",     "timeout", "9",
+                            "theirs", "kept",       "status",   "dispatched",  "dependends", "[ 5 ]"});
   const FlowIds place = flows_->create(draft(0)).value();
   Job adopted = job(100);
   adopted.timeout = 9;
@@ -130,13 +130,13 @@ TEST_P(FlowsCreate, IndependentJobsAreNotAdopted) {
     return put ? std::string() : put.error().message;
   };
   const auto plain_job = [&](const std::string& key, const std::string& script, const std::string& status) {
-    bench_->plain(1, {"HSET", key, "caller_id", "12", "context_id", "1", "script", script, "script_type", "python",
-                      "status", status});
+    backend_->run_command(1, {"HSET", key, "caller_id", "12", "context_id", "1", "script", script, "script_type",
+                              "python", "status", status});
   };
   submit(1);
   EXPECT_THAT(refused(1), HasSubstr("job:12:1 is queued"));
   plain_job("job:12:2", "print(1)", "dispatched");
-  bench_->push(1, "queue:python", "job:12:2");
+  backend_->push(1, "queue:python", "job:12:2");
   EXPECT_THAT(refused(2), HasSubstr("queue:python"));
   plain_job("job:12:3", "print(1)", "finished");
   EXPECT_THAT(refused(3), HasSubstr("has run"));
@@ -160,7 +160,7 @@ TEST_P(FlowsCreate, NodesRunByTheFlowHaveTheirOwnQueue) {
 
 TEST_P(FlowsCreate, PushedPlannedJobIsDroppedAndNeverRuns) {
   new_flow(1);
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   EXPECT_THAT(claim(5), IsEmpty());
   EXPECT_THAT(last_anomaly(), HasSubstr("job:12:1 is planned"));
   EXPECT_EQ(store_->queue_length(1, "queue:python").value(), 0U);

@@ -1,7 +1,7 @@
 // Events of ended jobs of a flow: each is stored in the same step as the end, in order, and consumed once.
 #include <gmock/gmock.h>
 
-#include "contract/flows_bench.h"
+#include "contract/flow_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -20,7 +20,7 @@ class FlowsEvents : public FlowContract {
   // Ends a flow.
   std::uint64_t finish(Id flow, std::uint64_t expected, Id parent = 0) {
     FlowCommit last = commit(flow, expected);
-    last.record = {{"status", "finished"}};
+    last.record_fields = {{"status", "finished"}};
     last.ended = true;
     last.parent = parent;
     return flows_->commit(last).value();
@@ -31,9 +31,9 @@ TEST_P(FlowsEvents, EndRaisesAnEventAndTheFlowIsDue) {
   const Id flow = new_flow(2);
   begin(flow, {"job:12:1", "job:12:2"});
   EXPECT_THAT(due(), IsEmpty());
-  const auto got = claim(2);
-  ASSERT_EQ(outcome(end(got[1].ref, finished())), "ok");
-  ASSERT_EQ(outcome(end(got[0].ref, failed())), "ok");
+  const auto claimed = claim(2);
+  ASSERT_EQ(outcome(end(claimed[1].ref, finished())), "ok");
+  ASSERT_EQ(outcome(end(claimed[0].ref, failed())), "ok");
   EXPECT_EQ(events(flow), "job job:12:2, job job:12:1");
   EXPECT_THAT(due(), ElementsAre(flow));
 }
@@ -41,19 +41,19 @@ TEST_P(FlowsEvents, EndRaisesAnEventAndTheFlowIsDue) {
 TEST_P(FlowsEvents, RepeatedEndIsOneEvent) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
-  const ClaimedJob got = claim_one();
-  ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
-  ASSERT_EQ(outcome(end(got.ref, finished())), "ok");
-  EXPECT_EQ(outcome(end(got.ref, failed())), "conflict");
+  const ClaimedJob claimed = claim_one();
+  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
+  ASSERT_EQ(outcome(end(claimed.ref, finished())), "ok");
+  EXPECT_EQ(outcome(end(claimed.ref, failed())), "conflict");
   EXPECT_EQ(events(flow), "job job:12:1");
 }
 
 TEST_P(FlowsEvents, EveryKindOfEndIsAnEvent) {
   const Id flow = new_flow(5);
   begin(flow, {"job:12:1", "job:12:2", "job:12:3", "job:12:4"});
-  const auto got = claim(2);
+  const auto claimed = claim(2);
   // A retry does not end the job.
-  ASSERT_EQ(outcome(report(EndReport{got[0].ref, failed(), 0})), "ok");
+  ASSERT_EQ(outcome(report(EndReport{claimed[0].ref, failed(), 0})), "ok");
   EXPECT_EQ(events(flow), "");
   // One job is cancelled while it waits, another before the flow dispatches it.
   ASSERT_TRUE(store_->cancel(1, "job:12:3"));
@@ -62,7 +62,7 @@ TEST_P(FlowsEvents, EveryKindOfEndIsAnEvent) {
   // A dead letter: the maximum number of deliveries is exceeded.
   ClaimRequest again = request();
   again.max_deliveries = 1;
-  ASSERT_EQ(outcome(report(Release{got[1].ref, "lost", true})), "ok");
+  ASSERT_EQ(outcome(report(Release{claimed[1].ref, "lost", true})), "ok");
   EXPECT_THAT(store_->claim(again).value().jobs, testing::SizeIs(1));
   EXPECT_EQ(events(flow), "job job:12:3, job job:12:5, job job:12:2");
   // The queue of the job is purged.
@@ -76,13 +76,13 @@ TEST_P(FlowsEvents, EveryKindOfEndIsAnEvent) {
 TEST_P(FlowsEvents, ExpiredLeaseIsAnEndOnlyIfCancelled) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
-  ClaimedJob got = claim_one(1);
-  await_end_of_lease(got);
+  ClaimedJob claimed = claim_one(1);
+  wait_for_lease_expiry(claimed);
   ASSERT_TRUE(expire("job:12:1"));
   EXPECT_EQ(events(flow), "");
-  got = claim_one(1);
+  claimed = claim_one(1);
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
-  await_end_of_lease(got);
+  wait_for_lease_expiry(claimed);
   ASSERT_TRUE(expire("job:12:1"));
   EXPECT_EQ(events(flow), "job job:12:1");
 }
@@ -99,9 +99,9 @@ TEST_P(FlowsEvents, ImpossiblePrerequisitesAndDeletedRecordsAreEnds) {
   EXPECT_EQ(state("job:12:1"), "prerequisites");
   ASSERT_TRUE(store_->complete_prerequisites(1, "job:12:1", "there is no such folder"));
   EXPECT_EQ(events(place.flow), "job job:12:1");
-  bench_->erase(1, "job:12:2");
+  backend_->erase(1, "job:12:2");
   FlowCommit next = commit(place.flow, 1);
-  next.dispatch = {{"job:12:2", {}}};
+  next.dispatches = {{"job:12:2", {}}};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(events(place.flow), "job job:12:1, job job:12:2");
   EXPECT_EQ(view("job:12:2").detail, "dead_letter");
@@ -110,18 +110,18 @@ TEST_P(FlowsEvents, ImpossiblePrerequisitesAndDeletedRecordsAreEnds) {
 TEST_P(FlowsEvents, OnlyConsumedEventsAreRemoved) {
   const Id flow = new_flow(3);
   begin(flow, {"job:12:1", "job:12:2", "job:12:3"});
-  const auto got = claim(3);
-  ASSERT_EQ(outcome(end(got[0].ref, finished())), "ok");
-  ASSERT_EQ(outcome(end(got[1].ref, finished())), "ok");
+  const auto claimed = claim(3);
+  ASSERT_EQ(outcome(end(claimed[0].ref, finished())), "ok");
+  ASSERT_EQ(outcome(end(claimed[1].ref, finished())), "ok");
   EXPECT_EQ(read(flow).events.size(), 2U);
-  ASSERT_EQ(outcome(end(got[2].ref, finished())), "ok");  // between the read and the commit
+  ASSERT_EQ(outcome(end(claimed[2].ref, finished())), "ok");  // between the read and the commit
   FlowCommit next = commit(flow, 1);
-  next.events_taken = 2;
+  next.applied_events = 2;
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(events(flow), "job job:12:3");
   EXPECT_THAT(due(), ElementsAre(flow));
   next = commit(flow, 2);
-  next.events_taken = 1;
+  next.applied_events = 1;
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_THAT(due(), IsEmpty());
 }
@@ -130,15 +130,15 @@ TEST_P(FlowsEvents, OnlyConsumedEventsAreRemoved) {
 TEST_P(FlowsEvents, RepeatedCommitConsumesNoOtherEvents) {
   const Id flow = new_flow(2);
   begin(flow, {"job:12:1", "job:12:2"});
-  const auto got = claim(2);
-  ASSERT_EQ(outcome(end(got[0].ref, finished())), "ok");
-  auto other = bench_->stores().open_flows().value();
+  const auto claimed = claim(2);
+  ASSERT_EQ(outcome(end(claimed[0].ref, finished())), "ok");
+  auto other = backend_->stores().open_flows().value();
   ASSERT_TRUE(other->read(1, flow, 0));
   read(flow);
   FlowCommit next = commit(flow, 1, 0);
-  next.events_taken = 1;
+  next.applied_events = 1;
   ASSERT_TRUE(flows_->commit(next));
-  ASSERT_EQ(outcome(end(got[1].ref, finished())), "ok");
+  ASSERT_EQ(outcome(end(claimed[1].ref, finished())), "ok");
   EXPECT_EQ(outcome(other->commit(next)), "conflict");
   EXPECT_EQ(events(flow), "job job:12:2");
 }
@@ -162,12 +162,12 @@ TEST_P(FlowsEvents, DueIsByTime) {
   ASSERT_TRUE(flows_->commit(one));
   ASSERT_TRUE(flows_->commit(two));
   ASSERT_TRUE(flows_->commit(commit(never, 0)));
-  const auto [flows, next] = flows_->due(1, 100).value();
+  const auto [flows, next] = flows_->due_flows(1, 100).value();
   EXPECT_THAT(flows, ElementsAre(soon));
   EXPECT_GT(next, 3500000U);
   EXPECT_LE(next, 3600000U);
   EXPECT_THAT(active(), ElementsAre(soon, late, never));
-  EXPECT_THAT(flows_->active(1, soon, 1).value(), ElementsAre(late));
+  EXPECT_THAT(flows_->active_flows(1, soon, 1).value(), ElementsAre(late));
   ASSERT_TRUE(flows_->commit(commit(soon, 1)));
   EXPECT_THAT(due(), IsEmpty());
 }
@@ -227,11 +227,11 @@ TEST_P(FlowsEvents, WaitForAnUnreadableFlowEndsAtOnce) {
   begin(waiting), begin(own), begin(running), begin(ended);
   finish(ended, 1);
   for (const Id other : {running, ended})
-    bench_->plain(1, {"HSET", "mj:flow:" + std::to_string(other), "caller", "66"});
-  bench_->plain(1, {"HSET", "context:1", "admins", "[1]", "submitters", "[12,66]", "readers", "[120]"});
+    backend_->run_command(1, {"HSET", "mj:flow:" + std::to_string(other), "caller", "66"});
+  backend_->run_command(1, {"HSET", "context:1", "admins", "[1]", "submitters", "[12,66]", "readers", "[120]"});
   for (const Id other : {own, running, ended, Id{999}}) ASSERT_TRUE(flows_->await_flow(1, waiting, other));
   EXPECT_EQ(events(waiting), "absent flow:3, absent flow:4, absent flow:999");
-  bench_->plain(1, {"HSET", "context:1", "readers", "[12]"});
+  backend_->run_command(1, {"HSET", "context:1", "readers", "[12]"});
   for (const Id other : {running, ended}) ASSERT_TRUE(flows_->await_flow(1, waiting, other));
   EXPECT_EQ(events(waiting), "absent flow:3, absent flow:4, absent flow:999, flow flow:4");
 }
@@ -253,7 +253,7 @@ TEST_P(FlowsEvents, OneCoordinatorLeads) {
 
 TEST_P(FlowsEvents, ClockRollbackDoesNotExtendLeadership) {
   ASSERT_TRUE(flows_->acquire_leadership(1, "a", "host-a", 1000).value());
-  bench_->plain(1, {"HSET", "mj:coordinator", "until_ms", std::to_string(store_->now_ms().value() + 3600000)});
+  backend_->run_command(1, {"HSET", "mj:coordinator", "until_ms", std::to_string(store_->now_ms().value() + 3600000)});
   EXPECT_TRUE(flows_->acquire_leadership(1, "b", "host-b", 1000).value());
 }
 

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "contract/flows_bench.h"
+#include "contract/flow_contract.h"
 #include "store/record_changes.h"
 
 namespace mycojobs {
@@ -20,11 +20,11 @@ class FlowsHostile : public FlowContract {};
 TEST_P(FlowsHostile, F33F39InvalidFactsAreAnomalies) {
   const Id flow = new_flow(1);
   begin(flow);
-  bench_->plain(1, {"XADD", "mj:run:1", "2-0", "colour", "red"});
-  bench_->plain(1, {"XADD", "mj:run:1", "3-0", "f", "ready", "at", "soon", "n", "1"});
-  bench_->plain(1, {"XADD", "mj:run:1", "4-0", "f", "ready", "at", "5", "n", "-1"});
-  bench_->plain(1, {"XADD", "mj:run:1", "5-7", "f", "ready", "at", "5", "n", "1"});
-  bench_->plain(1, {"XADD", "mj:run:1", "9-0", "f", "\x1b[2J", "at", "5"});
+  backend_->run_command(1, {"XADD", "mj:run:1", "2-0", "colour", "red"});
+  backend_->run_command(1, {"XADD", "mj:run:1", "3-0", "f", "ready", "at", "soon", "n", "1"});
+  backend_->run_command(1, {"XADD", "mj:run:1", "4-0", "f", "ready", "at", "5", "n", "-1"});
+  backend_->run_command(1, {"XADD", "mj:run:1", "5-7", "f", "ready", "at", "5", "n", "1"});
+  backend_->run_command(1, {"XADD", "mj:run:1", "9-0", "f", "\x1b[2J", "at", "5"});
   const FlowReadResult run = read(flow);
   EXPECT_EQ(run.revision, 9U);
   ASSERT_THAT(run.facts, SizeIs(2));
@@ -38,7 +38,7 @@ TEST_P(FlowsHostile, F33F39InvalidFactsAreAnomalies) {
 TEST_P(FlowsHostile, PageWithoutFactsIsNotTheEnd) {
   const Id flow = new_flow(0);
   begin(flow);
-  for (int i = 2; i < 1500; ++i) bench_->plain(1, {"XADD", "mj:run:1", std::to_string(i) + "-0", "x", "y"});
+  for (int i = 2; i < 1500; ++i) backend_->run_command(1, {"XADD", "mj:run:1", std::to_string(i) + "-0", "x", "y"});
   ASSERT_TRUE(flows_->commit(commit(flow, 1499)));
   const FlowReadResult run = read(flow, 1);
   ASSERT_FALSE(run.facts.empty());
@@ -48,7 +48,7 @@ TEST_P(FlowsHostile, PageWithoutFactsIsNotTheEnd) {
 TEST_P(FlowsHostile, F59EntryBeyondAllNumbersIsAClearError) {
   const Id flow = new_flow(0);
   begin(flow);
-  bench_->plain(1, {"XADD", "mj:run:1", "18446744073709551000-0", "x", "y"});
+  backend_->run_command(1, {"XADD", "mj:run:1", "18446744073709551000-0", "x", "y"});
   const auto run = flows_->read(1, flow, 0);
   EXPECT_EQ(outcome(run), "invalid");
   EXPECT_THAT(run.error().message, HasSubstr("mj:run:1"));
@@ -61,7 +61,7 @@ TEST_P(FlowsHostile, FlowWithADeletedJournalResumesFromItsCheckpoint) {
   FlowCommit first = commit(flow, 0, 5);
   first.checkpoint = "state";
   ASSERT_TRUE(flows_->commit(first));
-  bench_->erase(1, "mj:run:1");
+  backend_->erase(1, "mj:run:1");
   const FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.revision, 5U);
   EXPECT_EQ(run.checkpoint, "state");
@@ -73,25 +73,25 @@ TEST_P(FlowsHostile, FlowWithADeletedJournalResumesFromItsCheckpoint) {
 TEST_P(FlowsHostile, InvalidOrFutureCheckpointIsIgnored) {
   const Id flow = new_flow(0);
   begin(flow);
-  bench_->plain(1, {"HSET", "mj:checkpoint:1", "at", "900", "text", "forged"});
+  backend_->run_command(1, {"HSET", "mj:checkpoint:1", "at", "900", "text", "forged"});
   FlowReadResult run = read(flow, std::nullopt);
   EXPECT_EQ(run.checkpoint, "");
   EXPECT_THAT(run.facts, SizeIs(1));
   EXPECT_EQ(run.revision, 1U);
   EXPECT_THAT(run.anomalies, SizeIs(1));
-  bench_->plain(1, {"HSET", "mj:checkpoint:1", "at", "-7", "text", "forged"});
+  backend_->run_command(1, {"HSET", "mj:checkpoint:1", "at", "-7", "text", "forged"});
   EXPECT_THAT(read(flow, std::nullopt).facts, SizeIs(1));
-  bench_->erase(1, "mj:checkpoint:1");
+  backend_->erase(1, "mj:checkpoint:1");
   EXPECT_THAT(read(flow, std::nullopt).facts, SizeIs(1));
 }
 
 TEST_P(FlowsHostile, UnraisedEventsCanBeConsumed) {
   const Id flow = new_flow(0);
   begin(flow);
-  bench_->plain(1, {"RPUSH", "mj:events:1", "", "nonsense", "job job:12:1", std::string(5000, ' ')});
+  backend_->run_command(1, {"RPUSH", "mj:events:1", "", "nonsense", "job job:12:1", std::string(5000, ' ')});
   EXPECT_THAT(read(flow).events, SizeIs(4));
   FlowCommit next = commit(flow, 1, 0);
-  next.events_taken = 4;
+  next.applied_events = 4;
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_THAT(read(flow).events, IsEmpty());
 }
@@ -100,20 +100,20 @@ TEST_P(FlowsHostile, IndexesWithInvalidMembersStillWork) {
   const Id flow = new_flow(0);
   begin(flow);
   ASSERT_TRUE(flows_->mark_due(1, flow));
-  bench_->plain(1, {"ZADD", "mj:flows:due", "1", "x", "2", "999", "3", "-5", "4", "99999999999"});
-  bench_->plain(1, {"ZADD", "mj:flows:active", "7", "x", "8", "99999999999"});
-  bench_->plain(1, {"ZADD", "mj:flows:ended", "7", "x", "8", "999"});
+  backend_->run_command(1, {"ZADD", "mj:flows:due", "1", "x", "2", "999", "3", "-5", "4", "99999999999"});
+  backend_->run_command(1, {"ZADD", "mj:flows:active", "7", "x", "8", "99999999999"});
+  backend_->run_command(1, {"ZADD", "mj:flows:ended", "7", "x", "8", "999"});
   EXPECT_THAT(due(), ElementsAre(flow));
   EXPECT_THAT(last_anomaly(), HasSubstr("mj:flows:due names"));
   EXPECT_THAT(due(), ElementsAre(flow));
   EXPECT_THAT(active(), ElementsAre(flow));
   EXPECT_EQ(flows_->retire(1, 1, 100).value(), 0U);
-  EXPECT_EQ(bench_->plain(1, {"EXISTS", "mj:flows:ended"}).number(), 0U);
+  EXPECT_EQ(backend_->run_command(1, {"EXISTS", "mj:flows:ended"}).number(), 0U);
 }
 
 TEST_P(FlowsHostile, ForgedMarkIsNotAFlow) {
-  bench_->plain(1, {"HSET", "mj:flow:5", "caller", "x"});
-  bench_->plain(1, {"HSET", "flow:6", "id", "6", "status", "started"});
+  backend_->run_command(1, {"HSET", "mj:flow:5", "caller", "x"});
+  backend_->run_command(1, {"HSET", "flow:6", "id", "6", "status", "started"});
   EXPECT_EQ(outcome(flows_->commit(commit(5, 0))), "not_found");
   EXPECT_EQ(outcome(flows_->commit(commit(6, 0))), "not_found");
   EXPECT_EQ(read(6).revision, 0U);
@@ -125,10 +125,10 @@ TEST_P(FlowsHostile, ForgedMarkIsNotAFlow) {
 
 TEST_P(FlowsHostile, OverwrittenClaimFailsOnlyItsJob) {
   const Id flow = new_flow(2);
-  bench_->plain(1, {"DEL", "mj:claim:job:12:1"});
-  bench_->plain(1, {"SET", "mj:claim:job:12:1", "x"});
+  backend_->run_command(1, {"DEL", "mj:claim:job:12:1"});
+  backend_->run_command(1, {"SET", "mj:claim:job:12:1", "x"});
   FlowCommit first = commit(flow, 0);
-  first.dispatch = {{"job:12:1", {}}, {"job:12:2", {}}};
+  first.dispatches = {{"job:12:1", {}}, {"job:12:2", {}}};
   ASSERT_TRUE(flows_->commit(first));
   EXPECT_EQ(events(flow), "job job:12:1");
   EXPECT_EQ(view("job:12:1").detail, "dead_letter");
@@ -137,7 +137,7 @@ TEST_P(FlowsHostile, OverwrittenClaimFailsOnlyItsJob) {
 
 TEST_P(FlowsHostile, DeletedClaimIsCreatedAgain) {
   const Id flow = new_flow(1);
-  bench_->erase(1, "mj:claim:job:12:1");
+  backend_->erase(1, "mj:claim:job:12:1");
   begin(flow, {"job:12:1"});
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   EXPECT_EQ(events(flow), "job job:12:1");
@@ -159,8 +159,8 @@ TEST_P(FlowsHostile, ClientRecordIsNotANode) {
   ASSERT_TRUE(store_->save(1, key, own));
   FlowCommit next = commit(flow, 1);
   FlowDispatch dispatch{key, {}};
-  dispatch.plant = job(2, "print('planned')");
-  next.dispatch = {dispatch};
+  dispatch.new_node_job = job(2, "print('planned')");
+  next.dispatches = {dispatch};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(field(key, "note"), "of the client");
   EXPECT_EQ(field(key, "script"), "print('mine')");
@@ -172,7 +172,7 @@ TEST_P(FlowsHostile, ClientRecordIsNotANode) {
   EXPECT_EQ(field(key, "result"), "") << "nor is what it says of an end";
   EXPECT_NE(outcome(store_->requeue(1, key)), "ok") << "nor later";
   FlowCommit retry = commit(flow, 2);
-  retry.requeue = {key};
+  retry.requeued_jobs = {key};
   ASSERT_TRUE(flows_->commit(retry));
   EXPECT_THAT(claim(), IsEmpty());
 }
@@ -180,11 +180,11 @@ TEST_P(FlowsHostile, ClientRecordIsNotANode) {
 TEST_P(FlowsHostile, KeyOfAnotherTypeIsNotANode) {
   const Id flow = new_flow(1);
   begin(flow);
-  bench_->put_text(1, "job:12:2", "text");
+  backend_->put_text(1, "job:12:2", "text");
   FlowCommit next = commit(flow, 1);
   FlowDispatch dispatch{"job:12:2", {}};
-  dispatch.plant = job(2, "print('planned')");
-  next.dispatch = {dispatch};
+  dispatch.new_node_job = job(2, "print('planned')");
+  next.dispatches = {dispatch};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(state("job:12:2"), "ended");
   EXPECT_THAT(events(flow), HasSubstr("job job:12:2"));
@@ -193,21 +193,22 @@ TEST_P(FlowsHostile, KeyOfAnotherTypeIsNotANode) {
 TEST_P(FlowsHostile, JobOfAnotherFlowIsUnchanged) {
   const Id one = new_flow(1), two = new_flow(1);
   FlowCommit theft = commit(one, 0);
-  theft.dispatch = {{"job:12:2", {}}};
+  theft.dispatches = {{"job:12:2", {}}};
   theft.ends = {{"job:12:2", {{"status", "error"}}}};
-  theft.cancel = {"job:12:2"};
+  theft.cancelled_jobs = {"job:12:2"};
   ASSERT_TRUE(flows_->commit(theft));
   EXPECT_EQ(state("job:12:2"), "planned");
   EXPECT_THAT(last_anomaly(), HasSubstr("belongs to flow 1 " + std::to_string(two)));
   theft = commit(one, 1);
-  theft.dispatch = {{"actor:12", {}}};
+  theft.dispatches = {{"actor:12", {}}};
   EXPECT_EQ(outcome(flows_->commit(theft)), "invalid");
   EXPECT_EQ(read(one).revision, 1U);
 }
 
 TEST_P(FlowsHostile, FlowFieldsCannotBeChanged) {
   const Id flow = new_flow(2);
-  bench_->plain(1, {"HSET", "flow:1", "jobs", "[99]", "definition_hash", "evil", "caller_id", "1", "theirs", "kept"});
+  backend_->run_command(
+      1, {"HSET", "flow:1", "jobs", "[99]", "definition_hash", "evil", "caller_id", "1", "theirs", "kept"});
   const Fields record = read(flow).record;
   EXPECT_THAT(record, Contains(std::pair<std::string, std::string>("jobs", "[1,2]")));
   EXPECT_THAT(record, Contains(std::pair<std::string, std::string>("definition_hash", "abc")));
@@ -218,11 +219,11 @@ TEST_P(FlowsHostile, FlowFieldsCannotBeChanged) {
 TEST_P(FlowsHostile, DeletedRecordIsWrittenWithTheNextCommit) {
   const Id flow = new_flow(2);
   begin(flow);
-  bench_->erase(1, "flow:1");
+  backend_->erase(1, "flow:1");
   const Fields of_its_creation = read(flow).record;
   EXPECT_THAT(of_its_creation, Contains(std::pair<std::string, std::string>("definition_hash", "abc")));
   FlowCommit next = commit(flow, 1);
-  next.record = {{"status", "started"}};
+  next.record_fields = {{"status", "started"}};
   ASSERT_TRUE(flows_->commit(next));
   EXPECT_EQ(field("flow:1", "caller_id"), "12");
   EXPECT_EQ(field("flow:1", "jobs"), "[1,2]");
@@ -232,7 +233,7 @@ TEST_P(FlowsHostile, DeletedRecordIsWrittenWithTheNextCommit) {
 TEST_P(FlowsHostile, EventsKeyOfAnotherTypeIsAnAnomaly) {
   const Id flow = new_flow(1);
   begin(flow, {"job:12:1"});
-  bench_->put_text(1, "mj:events:1", "x");
+  backend_->put_text(1, "mj:events:1", "x");
   ASSERT_EQ(outcome(end(claim_one().ref, finished())), "ok");
   EXPECT_THAT(last_anomaly(), HasSubstr("mj:events:1"));
   EXPECT_THAT(due(), ElementsAre(flow));
@@ -246,7 +247,7 @@ TEST_P(FlowsHostile, KeysOfAnotherTypeAreErrorsWithoutChanges) {
   constexpr Id flow = 1;
   const std::vector<Job> one{job(1)};
   FlowCommit next = commit(flow, 1);
-  next.dispatch = {{"job:12:1", {}}};
+  next.dispatches = {{"job:12:1", {}}};
   const std::vector<std::pair<std::string, std::function<std::string()>>> cases{
       {"flow:1", [&] { return outcome(flows_->read(1, flow, 0)); }},
       {"flow:1", [&] { return outcome(flows_->commit(next)); }},
@@ -256,10 +257,10 @@ TEST_P(FlowsHostile, KeysOfAnotherTypeAreErrorsWithoutChanges) {
       {"mj:flow-waits:1", [&] { return outcome(flows_->commit(next)); }},
       {"mj:flow-waits:1", [&] { return outcome(flows_->await_flow(1, 2, 1)); }},
       {"mj:flows:due", [&] { return outcome(flows_->commit(next)); }},
-      {"mj:flows:due", [&] { return outcome(flows_->due(1, 5)); }},
+      {"mj:flows:due", [&] { return outcome(flows_->due_flows(1, 5)); }},
       {"mj:flows:due", [&] { return outcome(store_->submit(job(9))); }},
       {"mj:flows:active", [&] { return outcome(flows_->commit(next)); }},
-      {"mj:flows:active", [&] { return outcome(flows_->active(1, 0, 5)); }},
+      {"mj:flows:active", [&] { return outcome(flows_->active_flows(1, 0, 5)); }},
       {"mj:flows:ended", [&] { return outcome(flows_->create(draft(1))); }},
       {"mj:flows:ended", [&] { return outcome(flows_->retire(1, 1, 5)); }},
       {"mj:flow-keys:12", [&] { return outcome(flows_->create(draft(0, "k"))); }},
@@ -275,24 +276,24 @@ TEST_P(FlowsHostile, KeysOfAnotherTypeAreErrorsWithoutChanges) {
   for (const auto& [key, call] : cases) {
     SetUp();
     begin(new_flow(1));
-    bench_->erase(1, key);
-    bench_->put_text(1, key, "nonsense");
+    backend_->erase(1, key);
+    backend_->put_text(1, key, "nonsense");
     EXPECT_EQ(call(), "invalid") << key;
     if (key != "job:12:1") {
       EXPECT_EQ(field("job:12:1", "detail"), "planned") << key;
     }
-    bench_->erase(1, key);
+    backend_->erase(1, key);
   }
 }
 
 TEST_P(FlowsHostile, FlowWithAnOverwrittenRecordIsCancelledFully) {
   const Id flow = new_flow(2);
   begin(flow, {"job:12:1", "job:12:2"});
-  bench_->erase(1, "job:12:1");
-  bench_->put_text(1, "job:12:1", "nonsense");
+  backend_->erase(1, "job:12:1");
+  backend_->put_text(1, "job:12:1", "nonsense");
   FlowCommit cancelled = commit(flow, 1);
-  cancelled.cancel = {"job:12:1", "job:12:2"};
-  cancelled.record = {{"status", "error"}};
+  cancelled.cancelled_jobs = {"job:12:1", "job:12:2"};
+  cancelled.record_fields = {{"status", "error"}};
   EXPECT_EQ(outcome(flows_->commit(cancelled)), "ok");
   EXPECT_EQ(field("flow:1", "status"), "error");
   EXPECT_EQ(state("job:12:1"), "ended");
@@ -301,16 +302,16 @@ TEST_P(FlowsHostile, FlowWithAnOverwrittenRecordIsCancelledFully) {
 }
 
 TEST_P(FlowsHostile, InvalidCountersRestart) {
-  bench_->put_text(1, "mj:next:flow", "many");
-  bench_->put_text(1, "mj:next:12", "-3");
+  backend_->put_text(1, "mj:next:flow", "many");
+  backend_->put_text(1, "mj:next:12", "-3");
   new_flow(2);
   EXPECT_EQ(state("job:12:2"), "planned");
-  bench_->put_text(1, "mj:next:flow", "4294967295");
+  backend_->put_text(1, "mj:next:flow", "4294967295");
   EXPECT_EQ(outcome(flows_->create(draft(0))), "too_large");
-  bench_->put_text(1, "mj:next:12", "4294967290");
+  backend_->put_text(1, "mj:next:12", "4294967290");
   EXPECT_EQ(outcome(flows_->create(draft(10))), "too_large");
-  bench_->plain(1, {"DEL", "mj:next:flow"});
-  bench_->push(1, "mj:next:flow", "x");
+  backend_->run_command(1, {"DEL", "mj:next:flow"});
+  backend_->push(1, "mj:next:flow", "x");
   EXPECT_EQ(outcome(flows_->create(draft(0))), "invalid");
 }
 
@@ -324,10 +325,10 @@ class PushedKeys : public FlowContract {
   void create(Id id, std::uint64_t queue_timeout_ms = 0) {
     Job record = job(id);
     record.queue_timeout_ms = queue_timeout_ms;
-    const auto made = store_->create_job(record);
-    ASSERT_TRUE(made) << made.error().message;
+    const auto new_record = store_->create_job(record);
+    ASSERT_TRUE(new_record) << new_record.error().message;
   }
-  void push(Id id) { bench_->push(1, "queue:python", key(id)); }
+  void push(Id id) { backend_->push(1, "queue:python", key(id)); }
   std::string stands(Id id) { return field(key(id), "status") + ' ' + field(key(id), "detail"); }
 };
 
@@ -365,9 +366,9 @@ TEST_P(PushedKeys, StartJobsOfPlainClients) {
 TEST_P(PushedKeys, DoNotEndCreatedJobs) {
   create(1, 1);
   push(1);
-  bench_->plain(1, {"HSET", "mj:pushed", "at", "1"});  // the next tick searches the lists
+  backend_->run_command(1, {"HSET", "mj:pushed", "at", "1"});  // the next tick searches the lists
   ASSERT_TRUE(store_->tick(1, {}));
-  EXPECT_EQ(bench_->plain(1, {"ZCARD", "mj:overdue"}).number(), 0U) << "its wait has not begun";
+  EXPECT_EQ(backend_->run_command(1, {"ZCARD", "mj:overdue"}).number(), 0U) << "its wait has not begun";
   EXPECT_EQ(store_->purge_queue(1, "queue:python", 10).value(), 1U);
   EXPECT_EQ(stands(1), "dispatched created") << "it is in no queue";
 }
@@ -408,7 +409,7 @@ TEST_P(PushedKeys, DoNotSendCreatedMessages) {
   const std::string message = "message:12:101";
   ASSERT_TRUE(
       store_->save(1, message, {{"id", "101"}, {"caller_id", "12"}, {"status", "dispatched"}, {"detail", "created"}}));
-  bench_->push(1, "msg_out", message);
+  backend_->push(1, "msg_out", message);
   EXPECT_THAT(store_->outgoing(1).value(), IsEmpty());
   EXPECT_THAT(last_anomaly(), HasSubstr(message + ", which was created but not sent"));
   EXPECT_EQ(field(message, "status"), "dispatched");

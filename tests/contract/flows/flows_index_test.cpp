@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "contract/flows_bench.h"
+#include "contract/flow_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -48,7 +48,7 @@ class FlowsIndex : public FlowContract {
     out.overlap = "skip";
     out.missed = "once";
     out.definition_hash = "abc";
-    out.next_ms = 5;
+    out.next_start_ms = 5;
     return out;
   }
 };
@@ -80,7 +80,7 @@ TEST_P(FlowsIndex, ManyAreListedInPages) {
   for (int i = 0; i < 60; ++i) {
     const FlowIds place = flows_->create(draft(0)).value();
     ASSERT_TRUE(flows_->put_flow(flow(place), "{}"));
-    if (i % 3 == 0) bench_->plain(1, {"XADD", "mj:catalog", "*", "flow", "nonsense"});
+    if (i % 3 == 0) backend_->run_command(1, {"XADD", "mj:catalog", "*", "flow", "nonsense"});
   }
   std::vector<Id> all;
   for (Id before = 0;;) {
@@ -91,7 +91,7 @@ TEST_P(FlowsIndex, ManyAreListedInPages) {
   }
   EXPECT_EQ(all.size(), 60U);
   EXPECT_EQ(listed("", 0, 1000).size(), 60U);
-  bench_->erase(1, "mj:flow:30");
+  backend_->erase(1, "mj:flow:30");
   EXPECT_EQ(listed("", 30).size(), 29U);
 }
 
@@ -144,10 +144,10 @@ TEST_P(FlowsIndex, JobsOfARunningFlowAreNotRetired) {
   TickRequest few;
   few.retention_ms = 0;
   few.retention_count = 1;
-  few.max = 1;
+  few.max_entries = 1;
   const TickReply reply = store_->tick(1, few).value();
   EXPECT_EQ(reply.retired, 0U);
-  EXPECT_FALSE(reply.more) << "nothing can be done about it now";
+  EXPECT_FALSE(reply.has_more) << "nothing can be done about it now";
   FlowCommit last = commit(flow, 1);
   last.ended = true;
   ASSERT_TRUE(flows_->commit(last));
@@ -164,20 +164,20 @@ TEST_P(FlowsIndex, SchedulesAreFencedByTheirRevision) {
   EXPECT_EQ(stored.zone, "Europe/Berlin");
   EXPECT_EQ(stored.overlap, "skip");
   EXPECT_EQ(stored.missed, "once");
-  EXPECT_EQ(stored.next_ms, 5U);
+  EXPECT_EQ(stored.next_start_ms, 5U);
   EXPECT_EQ(flows_->definition(1, "abc").value(), "{}");
-  stored.next_ms = 6, stored.last_flow = 7, stored.paused = true, stored.note = "late";
+  stored.next_start_ms = 6, stored.last_flow = 7, stored.paused = true, stored.skip_reason = "late";
   ASSERT_TRUE(flows_->put_schedule(1, stored, "", 1));
   ASSERT_TRUE(flows_->put_schedule(1, stored, "", 1));
   Schedule other = stored;
-  other.next_ms = 9;
+  other.next_start_ms = 9;
   EXPECT_EQ(outcome(flows_->put_schedule(1, other, "", 1)), "conflict");
   EXPECT_EQ(outcome(flows_->put_schedule(1, other, "", 0)), "conflict");
   stored = flows_->schedules(1).value().at(0);
   EXPECT_EQ(stored.revision, 2U);
   EXPECT_EQ(stored.last_flow, 7U);
   EXPECT_TRUE(stored.paused);
-  EXPECT_EQ(stored.note, "late");
+  EXPECT_EQ(stored.skip_reason, "late");
 }
 
 TEST_P(FlowsIndex, DefinitionIsRemovedWithItsLastUser) {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "contract/flows_bench.h"
+#include "contract/flow_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -18,7 +18,7 @@ TEST_P(FlowsLarge, TenThousandJobsInCommitsOfBoundedSize) {
   for (Id id = 1; id <= kJobs; ++id) keys.push_back("job:12:" + std::to_string(id));
   for (std::uint32_t from = 0; from < kJobs; from += kAtOnce) {
     FlowCommit next = commit(flow, revision, kAtOnce);
-    for (std::uint32_t i = from; i < from + kAtOnce; ++i) next.dispatch.push_back({keys[i], {}});
+    for (std::uint32_t i = from; i < from + kAtOnce; ++i) next.dispatches.push_back({keys[i], {}});
     const auto done = flows_->commit(next);
     ASSERT_TRUE(done) << done.error().message;
     revision = *done;
@@ -41,12 +41,12 @@ TEST_P(FlowsLarge, TenThousandJobsInCommitsOfBoundedSize) {
     EXPECT_EQ(run.jobs.size(), std::min<std::size_t>(now, 8)) << "some come with their events";
     for (const FlowJobView& job : run.jobs) EXPECT_EQ(job.state + ' ' + job.status, "ended finished") << job.job_key;
     FlowCommit next = commit(flow, revision);
-    next.events_taken = static_cast<std::uint32_t>(now);
-    taken += next.events_taken;
+    next.applied_events = static_cast<std::uint32_t>(now);
+    taken += next.applied_events;
     revision = flows_->commit(next).value();
   }
   EXPECT_EQ(taken, ended);
-  const auto views = flows_->jobs(1, keys).value();
+  const auto views = flows_->job_views(1, keys).value();
   ASSERT_EQ(views.size(), keys.size());
   EXPECT_EQ(std::count_if(views.begin(), views.end(), [](const FlowJobView& each) { return each.state == "ended"; }),
             ended);

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "contract/bench.h"
+#include "contract/store_contract.h"
 #include "store/redis/redis_store.h"
 
 namespace mycojobs {
@@ -76,7 +76,7 @@ TEST(EmbeddedRedis, ServerThatExitsAtOnceReportsWhy) {
 
 TEST(EmbeddedRedis, KilledServerIsRestartedOnItsDataIfConfigured) {
   TempFolder folder;
-  auto redis = EmbeddedRedis::start(folder.path(), {.again = true});
+  auto redis = EmbeddedRedis::start(folder.path(), {.restart_on_exit = true});
   ASSERT_TRUE(redis) << redis.error().message;
   RedisStore store = store_in(folder.path());
   ASSERT_TRUE(store.save(1, "actor:1", {{"id", "1"}}));

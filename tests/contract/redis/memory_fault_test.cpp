@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "contract/bench.h"
+#include "contract/store_contract.h"
 #include "support/hand_clock.h"
 #include "support/redis/memory_server.h"
 
@@ -25,7 +25,7 @@ class MemoryFault : public testing::Test {
     out.script_type = "python";
     return out;
   }
-  std::uint64_t queued() { return server_.plain(1, {"LLEN", "queue:python"}).number(); }
+  std::uint64_t queued() { return server_.run_command(1, {"LLEN", "queue:python"}).number(); }
 
   ManualClock clock_;
   MemoryServer server_{clock_};
@@ -81,7 +81,7 @@ TEST_F(MemoryFault, WritingCallsAreNumberedAndReadingCallsNamed) {
 TEST_F(MemoryFault, SnapshotContainsTheWholeServer) {
   ASSERT_TRUE(store_->submit(job()));
   const auto before = server_.snapshot();
-  server_.plain(2, {"SET", "text", "other database"});
+  server_.run_command(2, {"SET", "text", "other database"});
   ASSERT_TRUE(store_->cancel(1, "job:12:1"));
   EXPECT_NE(server_.snapshot().databases, before.databases);
   server_.restore(before);
@@ -89,7 +89,7 @@ TEST_F(MemoryFault, SnapshotContainsTheWholeServer) {
   EXPECT_EQ(server_.writes(), 1U);
   EXPECT_EQ(store_->load(1, "job:12:1").value().empty(), false);
   EXPECT_EQ(queued(), 1U);
-  EXPECT_TRUE(server_.plain(2, {"GET", "text"}).nil());
+  EXPECT_TRUE(server_.run_command(2, {"GET", "text"}).is_nil());
   EXPECT_EQ(server_.snapshot().databases, before.databases) << "reading changes nothing";
 }
 
@@ -102,7 +102,7 @@ TEST_F(MemoryFault, ScenarioStoppedAtAnyWriteRecoversWhenRepeated) {
   };
   const auto empty = server_.snapshot();
   ASSERT_TRUE(scenario());
-  const auto undisturbed = server_.plain(1, {"HGETALL", "job:12:1"}).fields();
+  const auto undisturbed = server_.run_command(1, {"HGETALL", "job:12:1"}).fields();
   const std::uint64_t writes = server_.writes();
   ASSERT_GE(writes, 3U);
   for (std::uint64_t stop = 1; stop <= writes; ++stop) {
@@ -117,7 +117,7 @@ TEST_F(MemoryFault, ScenarioStoppedAtAnyWriteRecoversWhenRepeated) {
       EXPECT_EQ(outcome(scenario()), "unavailable") << stop;
       server_.set_faults({});
       EXPECT_EQ(outcome(scenario()), "ok") << stop;
-      EXPECT_EQ(server_.plain(1, {"HGETALL", "job:12:1"}).fields(), undisturbed) << stop;
+      EXPECT_EQ(server_.run_command(1, {"HGETALL", "job:12:1"}).fields(), undisturbed) << stop;
     }
   }
 }
@@ -143,7 +143,7 @@ TEST_F(MemoryFault, ManyThreadsShareOneServer) {
 TEST_F(MemoryFault, LogReaderWakesAtItsFirstLine) {
   ASSERT_TRUE(store_->submit(job()));
   std::thread other([&] {
-    server_.plain(1, {"XADD", "mj:log:job:12:1", "1-0", "ts", "1", "stream", "stdout", "text", "x"});
+    server_.run_command(1, {"XADD", "mj:log:job:12:1", "1-0", "ts", "1", "stream", "stdout", "text", "x"});
   });
   const auto page = store_->logs(1, "job:12:1", 0, 10, 60000);
   other.join();

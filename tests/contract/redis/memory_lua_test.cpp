@@ -109,9 +109,9 @@ const std::vector<Snippet> kSnippets = {
 
 TEST(MemoryLua, ScriptsAnswerAsInRedis) {
   RedisPair pair;
-  std::vector<Sent> commands;
+  std::vector<PairCommand> commands;
   for (const Snippet& snippet : kSnippets) {
-    Sent sent{{"EVAL", snippet.script, "0"}};
+    PairCommand sent{{"EVAL", snippet.script, "0"}};
     sent.words.insert(sent.words.end(), snippet.arguments.begin(), snippet.arguments.end());
     commands.push_back(std::move(sent));
   }
@@ -126,16 +126,17 @@ TEST(MemoryLua, ScriptsAnswerAsInRedis) {
 TEST(MemoryLua, HostIsOutOfReach) {
   RedisPair pair;
   for (const std::string name : {"os", "io", "dofile", "loadfile", "require", "debug", "package", "_G", "rawset"}) {
-    EXPECT_THAT(pair.imitated({"EVAL", "return " + name, "0"}), HasSubstr("nonexistent global variable")) << name;
+    EXPECT_THAT(pair.run_imitation({"EVAL", "return " + name, "0"}), HasSubstr("nonexistent global variable")) << name;
   }
-  EXPECT_EQ(pair.imitated({"EVAL", "return math.random", "0"}), "nil") << "nothing is random";
+  EXPECT_EQ(pair.run_imitation({"EVAL", "return math.random", "0"}), "nil") << "nothing is random";
 }
 
 TEST(MemoryLua, EndlessRecursionIsAnErrorForOneScript) {
   RedisPair pair;
-  EXPECT_THAT(pair.imitated({"EVAL", "local t = {} t[1] = t return t", "0"}), HasSubstr("stack limit"));
-  EXPECT_THAT(pair.imitated({"EVAL", "local function f() return 1 + f() end return f()", "0"}), HasSubstr("overflow"));
-  EXPECT_EQ(pair.imitated({"EVAL", "return 1", "0"}), "1");
+  EXPECT_THAT(pair.run_imitation({"EVAL", "local t = {} t[1] = t return t", "0"}), HasSubstr("stack limit"));
+  EXPECT_THAT(pair.run_imitation({"EVAL", "local function f() return 1 + f() end return f()", "0"}),
+              HasSubstr("overflow"));
+  EXPECT_EQ(pair.run_imitation({"EVAL", "return 1", "0"}), "1");
 }
 
 }  // namespace

@@ -71,8 +71,8 @@ const Texts kOdd = {"abc",
 
 struct Form {
   const char* words;  // $ and a letter stand for one of kWords
-  Order order = Order::kept;
-  bool inner_list = false;
+  ListOrder order = ListOrder::exact;
+  bool is_nested = false;
 };
 const std::vector<Form> kForms = {
     {"SET $t $v"},
@@ -93,8 +93,8 @@ const std::vector<Form> kForms = {
     {"HSETNX $h $f $v"},
     {"HGET $h $f"},
     {"HMGET $h $f $f $f"},
-    {"HGETALL $h", Order::any_pairs},
-    {"HKEYS $h", Order::any},
+    {"HGETALL $h", ListOrder::any_pairs},
+    {"HKEYS $h", ListOrder::any},
     {"HDEL $h $f"},
     {"HDEL $h $f $f $f"},
     {"HEXISTS $h $f"},
@@ -123,10 +123,10 @@ const std::vector<Form> kForms = {
     {"SREM $s $f $v"},
     {"SCARD $s"},
     {"SISMEMBER $s $f"},
-    {"SMEMBERS $s", Order::any},
-    {"SRANDMEMBER $s 100", Order::any},
+    {"SMEMBERS $s", ListOrder::any},
+    {"SRANDMEMBER $s 100", ListOrder::any},
     {"SRANDMEMBER absent $n"},
-    {"SPOP $s 100", Order::any},
+    {"SPOP $s 100", ListOrder::any},
     {"SPOP absent $n"},
     {"ZADD $z $c $f"},
     {"ZADD $z $c $f $c $v $c $f"},
@@ -182,9 +182,9 @@ const std::vector<Form> kForms = {
     {"XREAD STREAMS $x $i"},
     {"XREAD COUNT 2 STREAMS $x 0"},
     {"XINFO STREAM $x"},
-    {"SCAN 0 MATCH *1 COUNT 1000", Order::any, true},
-    {"SCAN 0 MATCH [h-l]?s[^x][2-3] COUNT 1000", Order::any, true},
-    {"SCAN 0 COUNT 1000 TYPE zset", Order::any, true},
+    {"SCAN 0 MATCH *1 COUNT 1000", ListOrder::any, true},
+    {"SCAN 0 MATCH [h-l]?s[^x][2-3] COUNT 1000", ListOrder::any, true},
+    {"SCAN 0 COUNT 1000 TYPE zset", ListOrder::any, true},
     {"SCAN x"},
     {"SCAN 0 COUNT 0"},
     {"SCAN 0 MATCH"},
@@ -198,9 +198,9 @@ class RandomCommands {
  public:
   explicit RandomCommands(unsigned seed) : random_(seed) {}
 
-  Sent next() {
+  PairCommand next() {
     const Form& form = kForms[below(kForms.size())];
-    Sent sent{{}, form.order, form.inner_list};
+    PairCommand sent{{}, form.order, form.is_nested};
     std::istringstream words(form.words);
     for (std::string word; words >> word;) sent.words.push_back(word_for(word));
     static const std::set<std::string> kAsItIs = {"XINFO", "XREAD", "SCAN", "SPOP", "SRANDMEMBER", "PING"};
@@ -211,9 +211,9 @@ class RandomCommands {
     if (sent.words.empty()) sent.words = {"PING", "x", "x"};
     // Some commands run within a script, which converts the replies to Lua values and back. Newer servers let a script
     // WAIT.
-    if (!sent.inner_list && sent.words[0] != "WAIT" && one_in(4)) {
+    if (!sent.is_nested && sent.words[0] != "WAIT" && one_in(4)) {
       const char* script = one_in(2) ? "return redis.call(unpack(ARGV))" : "return {redis.pcall(unpack(ARGV)), 'end'}";
-      if (sent.order == Order::kept) sent.words.insert(sent.words.begin(), {"EVAL", script, "0"});
+      if (sent.order == ListOrder::exact) sent.words.insert(sent.words.begin(), {"EVAL", script, "0"});
     }
     return sent;
   }
@@ -239,7 +239,7 @@ TEST(MemoryRedis, RandomCommandsAreAnsweredAsByRedis) {
   for (unsigned seed = 1; seed <= 60 && !HasFailure(); ++seed) {
     RedisPair pair;
     RandomCommands random(seed);
-    std::vector<Sent> commands;
+    std::vector<PairCommand> commands;
     for (int i = 0; i < 1000; ++i) commands.push_back(random.next());
     const auto replies = pair.compare(commands, "seed " + std::to_string(seed));
     for (std::size_t i = 0; i < replies.size(); ++i) {
@@ -280,11 +280,11 @@ TEST(MemoryRedis, EveryCommandOfTheScriptsIsImitated) {
 TEST(MemoryRedis, TimeIsConstantDuringAScript) {
   RedisPair pair;
   pair.set_now(1700000000123);
-  EXPECT_EQ(pair.imitated({"TIME"}), R"(["1700000000", "123000"])");
-  EXPECT_EQ(pair.imitated({"XADD", "stream", "*", "a", "b"}), R"("1700000000124-0")") << "the next millisecond";
-  EXPECT_EQ(pair.imitated({"EVAL", "return redis.call('TIME')[2] - redis.call('TIME')[2]", "0"}), "0");
+  EXPECT_EQ(pair.run_imitation({"TIME"}), R"(["1700000000", "123000"])");
+  EXPECT_EQ(pair.run_imitation({"XADD", "stream", "*", "a", "b"}), R"("1700000000124-0")") << "the next millisecond";
+  EXPECT_EQ(pair.run_imitation({"EVAL", "return redis.call('TIME')[2] - redis.call('TIME')[2]", "0"}), "0");
   EXPECT_EQ(
-      pair.imitated({"EVAL", "redis.call('XADD', 's', '*', 1, 2) return redis.call('XADD', 's', '*', 1, 2)", "0"}),
+      pair.run_imitation({"EVAL", "redis.call('XADD', 's', '*', 1, 2) return redis.call('XADD', 's', '*', 1, 2)", "0"}),
       R"("1700000000126-1")");
 }
 
@@ -297,9 +297,9 @@ TEST(MemoryRedis, UnsupportedCommandsAreReported) {
                                              {"ZRANGE", "a", "[b", "[c", "BYLEX"},
                                              {"XREAD", "STREAMS", "a", "$"},
                                              {"CONFIG", "SET", "appendonly", "no"}}) {
-    EXPECT_THAT(pair.imitated(words), testing::HasSubstr("not imitated")) << words[0];
+    EXPECT_THAT(pair.run_imitation(words), testing::HasSubstr("not imitated")) << words[0];
   }
-  EXPECT_THAT(pair.imitated({"SUBSCRIBE", "a"}), testing::HasSubstr("unknown command 'SUBSCRIBE'"));
+  EXPECT_THAT(pair.run_imitation({"SUBSCRIBE", "a"}), testing::HasSubstr("unknown command 'SUBSCRIBE'"));
 }
 
 }  // namespace

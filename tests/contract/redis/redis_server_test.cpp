@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "base/clock.h"
-#include "contract/bench.h"
+#include "contract/store_contract.h"
 #include "inspect/verify/job_verify.h"
 #include "inspect/verify/rebuild.h"
 #include "store/redis/redis_store.h"
@@ -262,7 +262,7 @@ TEST_F(RedisServer, WaiterReportsOutageAndRecovery) {
   kill_server();
   ASSERT_TRUE(eventually([&] { return outcome(waiter->wait(100, true)) == "unavailable"; }));
   const auto between_tries = waiter->wait(1, true);
-  EXPECT_TRUE(between_tries && between_tries->away);
+  EXPECT_TRUE(between_tries && between_tries->has_unreachable_server);
   int calls = 0;
   const SystemClock clock;
   const auto began = clock.boot_ms();
@@ -275,13 +275,13 @@ TEST_F(RedisServer, WaiterReportsOutageAndRecovery) {
   bool back = false;
   ASSERT_TRUE(eventually([&] {
     const auto woken = waiter->wait(1000, true);
-    back = back || (woken && woken->reconnected && !woken->away);
+    back = back || (woken && woken->reconnected && !woken->has_unreachable_server);
     return back;
   }));
   ASSERT_TRUE(store().submit(simple_job(1)));
   EXPECT_TRUE(eventually([&] {
     const auto woken = waiter->wait(1000, true);
-    return woken && woken->work;
+    return woken && woken->has_work;
   }));
 }
 
@@ -294,7 +294,7 @@ TEST_F(RedisServer, WaiterSurvivesClosedConnections) {
   ASSERT_TRUE(store().submit(simple_job(1)));
   EXPECT_TRUE(eventually([&] {
     const auto woken = waiter->wait(1000, true);
-    return woken && woken->work;
+    return woken && woken->has_work;
   }));
 }
 

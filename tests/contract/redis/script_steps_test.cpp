@@ -17,7 +17,7 @@ constexpr std::size_t kIds = 2000000, kEntries = 1000000;
 // Maximum for one call, including calls for 100 jobs or 1000 ids, and lists that read 1000 jobs.
 constexpr std::uint64_t kMaxSteps = 10000;
 
-Job job_of(Id caller, Id id) {
+Job make_job(Id caller, Id id) {
   Job job;
   job.id = id;
   job.caller_id = caller;
@@ -42,10 +42,10 @@ class ScriptSteps : public testing::Test {
   }
   void submit(
       Id id, const std::function<void(Job&)>& change = [](Job&) {}) {
-    Job job = job_of(12, id);
+    Job job = make_job(12, id);
     change(job);
-    const auto made = store_->submit(job);
-    ASSERT_TRUE(made) << made.error().message;
+    const auto submission = store_->submit(job);
+    ASSERT_TRUE(submission) << submission.error().message;
   }
   std::vector<ClaimRef> claim(const std::string& queue, std::uint32_t max) {
     ClaimRequest request;
@@ -78,11 +78,11 @@ class ScriptSteps : public testing::Test {
 };
 
 TEST_F(ScriptSteps, AreBoundedForAnyStoreSize) {
-  const auto held = [](Job& job) { job.concurrency_key = "db"; };
+  const auto limit_by_db = [](Job& job) { job.concurrency_key = "db"; };
   submit(1);
   submit(2);
-  submit(3, held);
-  for (Id id = 4; id <= 6; ++id) submit(id, held);
+  submit(3, limit_by_db);
+  for (Id id = 4; id <= 6; ++id) submit(id, limit_by_db);
   const auto first = claim("queue:python", 6);
   ASSERT_EQ(first.size(), 3U) << "three are held";
   submit(7, [](Job& job) { job.queue_timeout_ms = 1; });
@@ -99,11 +99,11 @@ TEST_F(ScriptSteps, AreBoundedForAnyStoreSize) {
   redis_.restore(std::move(snapshot));
 
   // Assignment of ids.
-  const auto made = store_->submit(job_of(1, 0));
-  ASSERT_TRUE(made) << made.error().message;
-  EXPECT_EQ(made->id, kIds + 1) << "no ids are left out";
-  const std::vector<Job> many(100, job_of(1, 0));
-  EXPECT_EQ(store_->submit_some(many, false)->jobs.back().id, kIds + 101);
+  const auto submission = store_->submit(make_job(1, 0));
+  ASSERT_TRUE(submission) << submission.error().message;
+  EXPECT_EQ(submission->id, kIds + 1) << "no ids are left out";
+  const std::vector<Job> many(100, make_job(1, 0));
+  EXPECT_EQ(store_->submit_batch(many, false)->jobs.back().id, kIds + 101);
   redis_.erase(1, "mj:next:1");
   EXPECT_EQ(store_->create_record(1, {"job:1:", "1", 0, {}})->key, "job:1:" + std::to_string(kIds + 102));
   redis_.erase(1, "mj:next:1");

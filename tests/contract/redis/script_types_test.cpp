@@ -50,7 +50,7 @@ const std::array<TypeRow, 6>& types() {
 std::optional<std::string_view> expected_type(std::string_view key) {
   std::optional<std::string_view> found;
   std::size_t longest = 0;
-  for (const InternalKey& row : own_keys()) {
+  for (const InternalKey& row : internal_keys()) {
     const auto variable = row.pattern.find('<');
     const bool matches =
         variable == std::string_view::npos ? key == row.pattern : key.starts_with(row.pattern.substr(0, variable));
@@ -110,11 +110,11 @@ constexpr auto kTolerated = std::to_array<Tolerance>({
     {"prerequisites_due", "mj:looking", "says that a coordinator looks"},
 });
 
-std::string text_of(const MemoryReply& answer) {
+std::string to_text(const MemoryReply& answer) {
   std::string out = answer.text;
   if (answer.kind == MemoryReply::Kind::number) out += std::to_string(answer.number);
   out += '\n';
-  for (const MemoryReply& item : answer.items) out += text_of(item);
+  for (const MemoryReply& item : answer.items) out += to_text(item);
   return out;
 }
 
@@ -128,7 +128,7 @@ std::string texts_of_stream(const Database& data, std::string_view key) {
   return out;
 }
 // Returns the reports for operators: anomalies, dead letters, and errors of jobs.
-std::string reports_of(const Database& data) {
+std::string find_reports(const Database& data) {
   std::string out = texts_of_stream(data, "mj:anomalies") + texts_of_stream(data, "mj:dead");
   for (const auto& [key, value] : data) {
     const auto* record = key.starts_with("job:") ? std::get_if<memory::Hash>(&value) : nullptr;
@@ -145,12 +145,12 @@ Database without_reports(Database data) {
 // One call of a script with one key of a wrong type.
 class Trial {
  public:
-  Trial(const ScriptCall& call, const ScriptRecorder::Outcome& normal, std::string key)
+  Trial(const ScriptCall& call, const ScriptRecorder::RepeatResult& normal, std::string key)
       : call_(call), normal_(normal), key_(std::move(key)) {}
 
   // Returns the problem with the outcome, or "" if there is none.
-  std::string check(const Database& planted, const ScriptRecorder::Outcome& outcome) const {
-    const std::string answer = text_of(outcome.answer);
+  std::string check(const Database& planted, const ScriptRecorder::RepeatResult& outcome) const {
+    const std::string answer = to_text(outcome.answer);
     const Database after = database(outcome.after);
     if (answer.find("WRONGTYPE") != std::string::npos) return "aborts: " + answer;
     const bool changed = without_reports(after) != without_reports(planted);
@@ -158,7 +158,7 @@ class Trial {
     if (refused && !names_key(answer)) return "is refused without the key: " + answer;
     if (refused && changed) return "is refused and has written: " + first_change(planted, after);
     if (refused) return "";
-    if (changed && !names_key(answer + reports_of(after)) && after.contains(key_)) return "does not report the key";
+    if (changed && !names_key(answer + find_reports(after)) && after.contains(key_)) return "does not report the key";
     if (const auto now = after.find(key_); now != after.end() && now->second != planted.at(key_))
       return "changes the key";
     return lost_job(planted, after, answer);
@@ -191,9 +191,9 @@ class Trial {
 
   // Returns a job whose expected change is missing although the reply reports success.
   std::string lost_job(const Database& planted, const Database& after, const std::string& answer) const {
-    if (answer != text_of(normal_.answer)) return "";
+    if (answer != to_text(normal_.answer)) return "";
     const Database& expected = database(normal_.after);
-    const std::string reports = reports_of(after);
+    const std::string reports = find_reports(after);
     for (const auto& [key, value] : expected) {
       if (!key.starts_with("job:") || key == key_) continue;
       const auto before = planted.find(key), now = after.find(key);
@@ -205,7 +205,7 @@ class Trial {
   }
 
   const ScriptCall& call_;
-  const ScriptRecorder::Outcome& normal_;
+  const ScriptRecorder::RepeatResult& normal_;
   std::string key_;
 };
 
@@ -213,7 +213,7 @@ class ScriptTypes : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     recorder_ = new ScriptRecorder;
-    recorder_->play();
+    recorder_->run_all_scripts();
   }
   static void TearDownTestSuite() { delete recorder_; }
 
@@ -223,14 +223,14 @@ class ScriptTypes : public testing::Test {
     constexpr int kMaxCalls = 3;  // maximum per script and key; more calls take long and find nothing new
     std::map<std::pair<std::string, std::string>, int> tried;
     for (const ScriptCall& call : recorder_->calls()) {
-      const ScriptRecorder::Outcome normal = recorder_->repeat(call, call.before);
+      const ScriptRecorder::RepeatResult normal = recorder_->repeat(call, call.data);
       for (const std::string& key : normal.keys) {
         if (++tried[{std::string(call.script->name), key}] > kMaxCalls) continue;
         const auto expected = expected_type(key);
         if (!expected) problems_.insert({std::string(call.script->name) + ' ' + key, "no table names this key"});
         for (const TypeRow& type : types()) {
           if (!expected || type.name == *expected) continue;
-          Databases planted = call.before;
+          Databases planted = call.data;
           planted[call.context].insert_or_assign(key, type.value);
           function(call, normal, key, type, planted);
         }
@@ -260,7 +260,7 @@ TEST_F(ScriptTypes, EveryScriptIsTested) {
 TEST_F(ScriptTypes, WrongTypesAreRejectedOrReported) {
   std::size_t trials = 0;
   problems_.clear();
-  for_each_wrong_type([&](const ScriptCall& call, const ScriptRecorder::Outcome& normal, const std::string& key,
+  for_each_wrong_type([&](const ScriptCall& call, const ScriptRecorder::RepeatResult& normal, const std::string& key,
                           const TypeRow& type, const Databases& planted) {
     ++trials;
     const auto outcome = recorder_->repeat(call, planted);
@@ -310,11 +310,11 @@ std::string other_job_problem(Store& store, Id context) {
 TEST_F(ScriptTypes, WrongTypesStopNoOtherJob) {
   problems_.clear();
   std::set<std::string> tried;
-  for_each_wrong_type([&](const ScriptCall& call, const ScriptRecorder::Outcome&, const std::string& key,
+  for_each_wrong_type([&](const ScriptCall& call, const ScriptRecorder::RepeatResult&, const std::string& key,
                           const TypeRow& type, const Databases& planted) {
     const std::string name = key + " as " + std::string(type.name);
     if (call.context == 0 || !tried.insert(name).second) return;
-    const auto store = recorder_->store_over(planted);
+    const auto store = recorder_->open_store(planted);
     const std::string problem = other_job_problem(*store, call.context);
     if (is_shared(key)) {
       if (problem.find(key) == std::string::npos)

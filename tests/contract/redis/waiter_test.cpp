@@ -5,7 +5,7 @@
 #include <mutex>
 #include <set>
 
-#include "contract/bench.h"
+#include "contract/store_contract.h"
 
 namespace mycojobs {
 namespace {
@@ -13,26 +13,28 @@ namespace {
 class Waiting : public StoreContract {
  protected:
   std::unique_ptr<Waiter> waiter() {
-    return bench_->stores().open_waiter({{1, "queue:python"}, {1, "queue:v"}, {2, "queue:python"}}, "runner20").value();
+    return backend_->stores()
+        .open_waiter({{1, "queue:python"}, {1, "queue:v"}, {2, "queue:python"}}, "runner20")
+        .value();
   }
 };
 
 TEST_P(Waiting, PushWakesAndTheJobStays) {
   auto waiter = this->waiter();
-  EXPECT_FALSE(waiter->wait(1, true).value().work);
-  std::thread client([&] { bench_->push(2, "queue:python", "job:12:1"); });
-  EXPECT_TRUE(waiter->wait(30000, true).value().work);
+  EXPECT_FALSE(waiter->wait(1, true).value().has_work);
+  std::thread client([&] { backend_->push(2, "queue:python", "job:12:1"); });
+  EXPECT_TRUE(waiter->wait(30000, true).value().has_work);
   client.join();
-  EXPECT_TRUE(waiter->wait(30000, true).value().work) << "still there";
+  EXPECT_TRUE(waiter->wait(30000, true).value().has_work) << "still there";
   EXPECT_EQ(store_->queue_length(2, "queue:python").value(), 1U);
 }
 
 TEST_P(Waiting, WakesForWorkOnlyIfRequested) {
   auto waiter = this->waiter();
-  bench_->push(1, "queue:python", "job:12:1");
-  EXPECT_FALSE(waiter->wait(20, false).value().work);
-  EXPECT_TRUE(waiter->wait(30000, true).value().work);
-  EXPECT_FALSE(waiter->wait(20, false).value().work);
+  backend_->push(1, "queue:python", "job:12:1");
+  EXPECT_FALSE(waiter->wait(20, false).value().has_work);
+  EXPECT_TRUE(waiter->wait(30000, true).value().has_work);
+  EXPECT_FALSE(waiter->wait(20, false).value().has_work);
 }
 
 TEST_P(Waiting, WakeFromAnotherThreadIsStoredOnce) {
@@ -47,8 +49,8 @@ TEST_P(Waiting, WakeFromAnotherThreadIsStoredOnce) {
 TEST_P(Waiting, HintContainsItsText) {
   auto waiter = this->waiter();
   ASSERT_TRUE(waiter->wait(0, false));
-  bench_->publish("runner20", "message:12:101");
-  bench_->publish("runner21", "message:12:102");
+  backend_->publish("runner20", "message:12:101");
+  backend_->publish("runner21", "message:12:102");
   std::vector<std::string> hints;
   ASSERT_TRUE(eventually([&] {
     const auto woken = waiter->wait(1000, false).value();
@@ -66,43 +68,43 @@ TEST_P(Waiting, SentMessageIsAHint) {
 }
 
 TEST_P(Waiting, QueueOfAnotherTypeDoesNotAffectOthers) {
-  bench_->put_text(1, "queue:v", "x");
+  backend_->put_text(1, "queue:v", "x");
   auto waiter = this->waiter();
-  EXPECT_FALSE(waiter->wait(20, true).value().work);
-  bench_->push(1, "queue:python", "job:12:1");
-  EXPECT_TRUE(waiter->wait(30000, true).value().work);
+  EXPECT_FALSE(waiter->wait(20, true).value().has_work);
+  backend_->push(1, "queue:python", "job:12:1");
+  EXPECT_TRUE(waiter->wait(30000, true).value().has_work);
 }
 
 TEST_P(Waiting, PausedQueueIsNotWatchedUntilResumed) {
   auto waiter = this->waiter();
-  bench_->push(1, "queue:python", "job:12:1");
+  backend_->push(1, "queue:python", "job:12:1");
   waiter->set_paused(1, {"queue:python", "queue:unknown"});
-  EXPECT_FALSE(waiter->wait(20, true).value().work);
+  EXPECT_FALSE(waiter->wait(20, true).value().has_work);
   waiter->set_paused(2, {"queue:v"});
-  EXPECT_FALSE(waiter->wait(20, true).value().work) << "one context's pauses are not another's";
-  bench_->push(2, "queue:python", "job:12:1");
-  EXPECT_TRUE(waiter->wait(30000, true).value().work);
-  bench_->erase(2, "queue:python");
+  EXPECT_FALSE(waiter->wait(20, true).value().has_work) << "one context's pauses are not another's";
+  backend_->push(2, "queue:python", "job:12:1");
+  EXPECT_TRUE(waiter->wait(30000, true).value().has_work);
+  backend_->erase(2, "queue:python");
   waiter->set_paused(1, {"queue:v"});
-  EXPECT_TRUE(waiter->wait(30000, true).value().work) << "those that are not named any more";
+  EXPECT_TRUE(waiter->wait(30000, true).value().has_work) << "those that are not named any more";
 }
 
 TEST_P(Waiting, AnnouncementWakesTheWaiter) {
   auto waiter = this->waiter();
-  EXPECT_FALSE(waiter->wait(1, true).value().work);
-  std::thread client([&] { bench_->publish("mj:wake", "queue:python"); });
+  EXPECT_FALSE(waiter->wait(1, true).value().has_work);
+  std::thread client([&] { backend_->publish("mj:wake", "queue:python"); });
   const auto woken = waiter->wait(30000, true).value();
   client.join();
-  EXPECT_TRUE(woken.work);
+  EXPECT_TRUE(woken.has_work);
   EXPECT_THAT(woken.hints, testing::IsEmpty()) << "it is not for the topic";
-  EXPECT_FALSE(waiter->wait(20, true).value().work) << "it was told once";
+  EXPECT_FALSE(waiter->wait(20, true).value().has_work) << "it was told once";
 }
 
 TEST_P(Waiting, AnnouncementBetweenTwoWaitsIsNotLost) {
   auto waiter = this->waiter();
-  EXPECT_FALSE(waiter->wait(1, true).value().work);
-  bench_->publish("mj:wake", "queue:python");
-  EXPECT_TRUE(waiter->wait(30000, true).value().work);
+  EXPECT_FALSE(waiter->wait(1, true).value().has_work);
+  backend_->publish("mj:wake", "queue:python");
+  EXPECT_TRUE(waiter->wait(30000, true).value().has_work);
 }
 
 TEST_P(Waiting, EveryWaiterWakesAndEachJobIsClaimedOnce) {
@@ -113,10 +115,10 @@ TEST_P(Waiting, EveryWaiterWakesAndEachJobIsClaimedOnce) {
   std::vector<std::thread> agents;
   for (int i = 0; i < 2; ++i) {
     agents.emplace_back([&] {
-      auto store = bench_->stores().open().value();
+      auto store = backend_->stores().open().value();
       auto waiter = this->waiter();
       while (!stop) {
-        if (!waiter->wait(50, true).value().work) continue;
+        if (!waiter->wait(50, true).value().has_work) continue;
         const auto reply = store->claim(request(2)).value();
         std::lock_guard lock(mutex);
         for (const ClaimedJob& each : reply.jobs) taken.insert(each.ref.job_key);

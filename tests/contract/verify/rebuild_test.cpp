@@ -17,7 +17,7 @@ class Rebuild : public VerifyContract {
  protected:
   void SetUp() override {
     VerifyContract::SetUp();
-    play();
+    create_scenario();
   }
   std::vector<JobStoreState> places() {
     std::vector<std::string> keys;
@@ -31,11 +31,12 @@ class Rebuild : public VerifyContract {
       std::string text = job.job_key + ' ' + job.claim.state + ' ' + job.claim.claim_id + ' ' + job.claim.token_hash +
                          ' ' + std::to_string(job.claim.epoch) + ' ' + std::to_string(job.claim.attempt) + ' ' +
                          std::to_string(job.claim.deliveries) + ' ' + job.claim.status + ' ' + job.claim.detail +
-                         (job.claim.leftover || job.in_queue == 0 ? "" : " listed") +
-                         (job.in_priority ? " prioritised" : "") + (job.lease_until_ms ? " leased" : "") +
+                         (job.claim.has_stale_entry || job.queue_entry_count == 0 ? "" : " listed") +
+                         (job.in_priority_index ? " prioritised" : "") + (job.lease_until_ms ? " leased" : "") +
                          (job.due_ms ? " due " + std::to_string(*job.due_ms) : "") + (job.check_ms ? " checked" : "") +
-                         (job.held ? " held" : "") + (job.takes_slot ? " slot" : "") + (job.in_ended ? " ended" : "");
-      for (const std::string& dep : job.waits_for) text += " waits for " + dep;
+                         (job.is_held ? " held" : "") + (job.occupies_slot ? " slot" : "") +
+                         (job.in_ended_index ? " ended" : "");
+      for (const std::string& dep : job.awaited_jobs) text += " waits for " + dep;
       out.push_back(text);
     }
     return out;
@@ -45,7 +46,7 @@ class Rebuild : public VerifyContract {
     for (const std::string& prefix : prefixes) {
       const auto keys = store_->keys(1, prefix, 10000).value();
       for (const std::string& each : keys) {
-        plain({"DEL", each});
+        run_command({"DEL", each});
         ++erased;
       }
     }
@@ -57,21 +58,21 @@ TEST_P(Rebuild, F02IndexesAreRebuilt) {
   const auto before = whereabouts();
   erase_keys({"mj:leases", "mj:priority", "mj:delayed", "mj:waits", "mj:dependents", "mj:prerequisites", "mj:held",
               "mj:holding", "mj:running", "mj:ended", "mj:queues", "mj:overdue"});
-  EXPECT_THAT(differences(true), testing::Not(IsEmpty()));
-  const auto done = differences();
+  EXPECT_THAT(run_rebuild(true), testing::Not(IsEmpty()));
+  const auto done = run_rebuild();
   EXPECT_THAT(done, Contains(HasSubstr(key(2) + " is live and its lease is not among the leases")));
   EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
-  EXPECT_EQ(rules(), std::set<std::string>{});
-  EXPECT_THAT(differences(), IsEmpty());
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
+  EXPECT_THAT(run_rebuild(), IsEmpty());
   ASSERT_TRUE(store_->cancel(1, key(4)).has_value());
   EXPECT_EQ(field(key(5), "detail"), "dependency_failed") << "what waits for it is known again";
 }
 
 TEST_P(Rebuild, F02QueuesAreRebuilt) {
   erase_keys({"queue:"});
-  differences();
-  EXPECT_EQ(rules(), std::set<std::string>{});
-  EXPECT_THAT(differences(), IsEmpty());
+  run_rebuild();
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
+  EXPECT_THAT(run_rebuild(), IsEmpty());
   std::vector<std::string> order;
   for (const ClaimedJob& each : claim(64)) order.push_back(each.ref.job_key);
   EXPECT_THAT(order, testing::ElementsAre(key(16), testing::AnyOf(key(10), key(11)), testing::AnyOf(key(10), key(11)),
@@ -82,10 +83,10 @@ TEST_P(Rebuild, F02QueuesAreRebuilt) {
 TEST_P(Rebuild, ClaimsAreRebuilt) {
   const auto before = whereabouts();
   erase_keys({"mj:claim:"});
-  EXPECT_THAT(rules(), Contains("claim-missing"));
-  differences();
+  EXPECT_THAT(violated_rules(), Contains("claim-missing"));
+  run_rebuild();
   EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
-  EXPECT_THAT(differences(), IsEmpty());
+  EXPECT_THAT(run_rebuild(), IsEmpty());
   EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok") << "its owner goes on";
   EXPECT_EQ(outcome(end(claimed_[3].ref, finished())), "ok") << "the same end again";
 }
@@ -94,24 +95,24 @@ TEST_P(Rebuild, ClaimsAndIndexesAreRebuiltTogether) {
   const auto before = whereabouts();
   erase_keys({"mj:claim:", "mj:leases", "mj:priority", "mj:delayed", "mj:waits", "mj:dependents", "mj:prerequisites",
               "mj:held", "mj:running", "mj:ended", "mj:queues"});
-  differences();
+  run_rebuild();
   EXPECT_THAT(whereabouts(), testing::Pointwise(testing::Eq(), before));
 }
 
 TEST_P(Rebuild, LiveClaimGetsAFullLease) {
   erase_keys({"mj:leases"});
   set_claim(2, "until_ms", "5000");
-  differences();
-  EXPECT_EQ(rules(), std::set<std::string>{});
+  run_rebuild();
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
   EXPECT_EQ(store_->renew(1, std::vector{claimed_[2].ref}, 60000).value().at(0), Renewal::renewed);
 }
 
 TEST_P(Rebuild, F22EndedJobStaysEnded) {
   set_claim(3, "state", "live");
-  plain({"ZREM", "mj:ended", key(3)});
-  plain({"HSET", key(3), "status", "started", "detail", "claimed"});
-  differences();
-  EXPECT_EQ(rules(), std::set<std::string>{});
+  run_command({"ZREM", "mj:ended", key(3)});
+  run_command({"HSET", key(3), "status", "started", "detail", "claimed"});
+  run_rebuild();
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
   EXPECT_EQ(field(key(3), "status"), "finished");
   EXPECT_EQ(field(key(3), "detail"), "ok");
   EXPECT_EQ(outcome(end(claimed_[3].ref, finished({{"other", "end"}}))), "conflict");
@@ -121,52 +122,52 @@ TEST_P(Rebuild, F16RetryKeepsItsDueTime) {
   const auto due = places().at(8).due_ms;
   ASSERT_TRUE(due.has_value());
   erase_keys({"mj:claim:" + key(9), "mj:delayed"});
-  differences();
+  run_rebuild();
   EXPECT_EQ(places().at(8).due_ms, due);
 }
 
 TEST_P(Rebuild, JobThatWasNeverPushedIsQueued) {
-  plain({"HSET", "job:12:40", "id", "40", "caller_id", "12", "context_id", "1", "script", "pass", "script_type", "v",
-         "status", "dispatched"});
-  EXPECT_THAT(differences(), Contains(HasSubstr("job:12:40")));
+  run_command({"HSET", "job:12:40", "id", "40", "caller_id", "12", "context_id", "1", "script", "pass", "script_type",
+               "v", "status", "dispatched"});
+  EXPECT_THAT(run_rebuild(), Contains(HasSubstr("job:12:40")));
   EXPECT_EQ(store_->queue_length(1, "queue:v").value(), 1U);
-  EXPECT_EQ(rules(), std::set<std::string>{});
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
 }
 
 TEST_P(Rebuild, JobInANonDefaultQueueStaysThere) {
-  plain({"HSET", "job:12:40", "id", "40", "caller_id", "12", "context_id", "1", "script", "pass", "script_type",
-         "python", "status", "dispatched"});
-  bench_->push(1, "queue:v", "job:12:40");
-  EXPECT_THAT(differences(), IsEmpty());
+  run_command({"HSET", "job:12:40", "id", "40", "caller_id", "12", "context_id", "1", "script", "pass", "script_type",
+               "python", "status", "dispatched"});
+  backend_->push(1, "queue:v", "job:12:40");
+  EXPECT_THAT(run_rebuild(), IsEmpty());
   EXPECT_EQ(store_->queue_length(1, "queue:v").value(), 1U);
 }
 
 TEST_P(Rebuild, LiveJobWithADeletedRecordStaysWithItsOwner) {
-  plain({"DEL", key(2)});
-  differences();
+  run_command({"DEL", key(2)});
+  run_rebuild();
   EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok") << "nobody else ends what may still run";
 }
 
 TEST_P(Rebuild, QueuedJobWithADeletedRecordIsADeadLetter) {
-  plain({"DEL", key(1)});
-  differences();
+  run_command({"DEL", key(1)});
+  run_rebuild();
   EXPECT_EQ(field(key(1), "status"), "error");
   EXPECT_EQ(field(key(1), "detail"), "dead_letter");
-  EXPECT_THAT(differences(), IsEmpty());
-  EXPECT_EQ(rules(), std::set<std::string>{});
+  EXPECT_THAT(run_rebuild(), IsEmpty());
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
 }
 
 TEST_P(Rebuild, MessageSettlesAfterItsClaimsAreRebuilt) {
   erase_keys({"mj:claim:"});
-  differences();
-  EXPECT_EQ(rules(), std::set<std::string>{});
+  run_rebuild();
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
   ASSERT_TRUE(store_->cancel(1, key(19)).has_value());
   EXPECT_EQ(field("message:9:1", "status"), "error");
 }
 
 TEST_P(Rebuild, UnreadableKeysAreReportedAndKept) {
   add_fact(2, {"exploded"});
-  EXPECT_THAT(differences(), Contains(HasSubstr("its claim is kept")));
+  EXPECT_THAT(run_rebuild(), Contains(HasSubstr("its claim is kept")));
   EXPECT_EQ(outcome(end(claimed_[2].ref, finished())), "ok");
 }
 
@@ -177,15 +178,15 @@ TEST_P(Rebuild, UnreadFactPreventsARepair) {
   const JobFix fix{JobFix::Kind::set_claim, JobFix::JobIndex::none, {}, 0, {{"state", "queued"}}};
   add_fact(2, {"heartbeat", "c", claimed_[2].ref.claim_id}, false);
   const auto before = snapshot();
-  EXPECT_FALSE(store_->repair(1, key(2), {seen.seen, "queue:python", head, {fix}}).value());
+  EXPECT_FALSE(store_->repair(1, key(2), {seen.digest, "queue:python", head, {fix}}).value());
   EXPECT_EQ(snapshot(), before);
-  EXPECT_TRUE(store_->repair(1, key(2), {seen.seen, "queue:python", head + 1, {fix}}).value());
+  EXPECT_TRUE(store_->repair(1, key(2), {seen.digest, "queue:python", head + 1, {fix}}).value());
 }
 
 TEST_P(Rebuild, EmptyStoreIsRebuiltAtOnce) {
-  plain({"FLUSHDB"});
-  EXPECT_THAT(differences(), IsEmpty());
-  EXPECT_EQ(verified().jobs, 0U);
+  run_command({"FLUSHDB"});
+  EXPECT_THAT(run_rebuild(), IsEmpty());
+  EXPECT_EQ(run_verify().jobs, 0U);
 }
 
 // Damages all data at random except the journals, the records and other primary data. The derived data must be
@@ -209,7 +210,7 @@ TEST_P(Rebuild, F36AnyDamageIsRepaired) {
     const auto break_one = [&](const std::vector<std::string>& words) {
       for (const std::string& word : words) done += word + ' ';
       done += "; ";
-      bench_->any(1, words);
+      backend_->send_unchecked(1, words);
     };
     for (int i = 0; i < 6; ++i) {
       const std::string job = key(static_cast<Id>(1 + below(21)));
@@ -239,14 +240,14 @@ TEST_P(Rebuild, F36AnyDamageIsRepaired) {
       break_one(breakings[below(breakings.size())]);
     }
     SCOPED_TRACE(done);
-    verified();
-    differences();
-    const auto left = verified();
-    for (const Finding& each : left.findings) {
+    run_verify();
+    run_rebuild();
+    const auto report = run_verify();
+    for (const Finding& each : report.findings) {
       if (each.violation) ADD_FAILURE() << each.rule << ": " << each.text;
     }
     const auto once = snapshot();
-    EXPECT_THAT(differences(), IsEmpty());
+    EXPECT_THAT(run_rebuild(), IsEmpty());
     EXPECT_EQ(snapshot(), once);
   }
 }

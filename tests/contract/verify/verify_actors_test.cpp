@@ -1,7 +1,7 @@
 // `verify` detects damage to the index of public keys, and a rebuild repairs it.
 #include <gmock/gmock.h>
 
-#include "contract/bench.h"
+#include "contract/store_contract.h"
 #include "inspect/verify/actor_verify.h"
 
 namespace mycojobs {
@@ -17,10 +17,10 @@ class VerifyActors : public StoreContract {
   void SetUp() override {
     StoreContract::SetUp();
     for (const std::string id : {"5", "6"}) {
-      bench_->plain(0, {"HSET", "actor:" + id, "id", id, "pubkey", "key" + id});
-      bench_->plain(0, {"HSET", kIndex, "key" + id, id});
+      backend_->run_command(0, {"HSET", "actor:" + id, "id", id, "pubkey", "key" + id});
+      backend_->run_command(0, {"HSET", kIndex, "key" + id, id});
     }
-    bench_->plain(0, {"HSET", "actor:7", "id", "7"});
+    backend_->run_command(0, {"HSET", "actor:7", "id", "7"});
     ASSERT_THAT(found(), IsEmpty());
   }
   std::vector<std::string> found() {
@@ -37,7 +37,7 @@ class VerifyActors : public StoreContract {
 };
 
 TEST_P(VerifyActors, FindsAKeyMissingFromTheIndex) {
-  bench_->plain(0, {"HDEL", kIndex, "key5"});
+  backend_->run_command(0, {"HDEL", kIndex, "key5"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("actor:5 has a public key that")));
   EXPECT_EQ(rebuild(true).size(), 1U);
   EXPECT_EQ(found().size(), 1U) << "a dry run mends nothing";
@@ -47,29 +47,29 @@ TEST_P(VerifyActors, FindsAKeyMissingFromTheIndex) {
 }
 
 TEST_P(VerifyActors, FindsAnIndexEntryOfAnotherActor) {
-  bench_->plain(0, {"HSET", kIndex, "key5", "7"});
+  backend_->run_command(0, {"HSET", kIndex, "key5", "7"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("actor:5 has a public key that")));
   EXPECT_EQ(rebuild().size(), 1U);
   EXPECT_THAT(found(), IsEmpty());
 }
 
 TEST_P(VerifyActors, FindsAKeyWithoutAnActor) {
-  bench_->plain(0, {"HSET", kIndex, "gone", "9"});
+  backend_->run_command(0, {"HSET", kIndex, "gone", "9"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("a public key of actor:9 that no actor has")));
   EXPECT_EQ(rebuild().size(), 1U);
   EXPECT_THAT(found(), IsEmpty());
 }
 
 TEST_P(VerifyActors, SharedKeyNeedsAManualRepair) {
-  bench_->plain(0, {"HSET", "actor:7", "pubkey", "key6"});
+  backend_->run_command(0, {"HSET", "actor:7", "pubkey", "key6"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("actor:6 and actor:7 have the same public key")));
   EXPECT_THAT(rebuild(), ElementsAre(HasSubstr("(cannot be repaired)")));
   EXPECT_EQ(found().size(), 1U);
 }
 
 TEST_P(VerifyActors, IndexOfAnotherTypeIsNamed) {
-  bench_->plain(0, {"DEL", kIndex});
-  bench_->plain(0, {"SET", kIndex, "x"});
+  backend_->run_command(0, {"DEL", kIndex});
+  backend_->run_command(0, {"SET", kIndex, "x"});
   EXPECT_THAT(found(), ElementsAre(HasSubstr("delete that key")));
 }
 

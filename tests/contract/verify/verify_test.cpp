@@ -18,7 +18,7 @@ class Verify : public VerifyContract {
  protected:
   void SetUp() override {
     VerifyContract::SetUp();
-    play();
+    create_scenario();
   }
 };
 
@@ -39,53 +39,54 @@ TEST_P(Verify, StoreWithEveryKindOfFactIsClean) {
   EXPECT_EQ(report->queues, 1U);
   EXPECT_GT(report->facts, 40U);
   EXPECT_THAT(phases, testing::IsSupersetOf({"journals", "keys", "queues", "jobs"}));
-  EXPECT_THAT(differences(true), IsEmpty());
-  EXPECT_THAT(differences(), IsEmpty());
+  EXPECT_THAT(run_rebuild(true), IsEmpty());
+  EXPECT_THAT(run_rebuild(), IsEmpty());
   ASSERT_EQ(outcome(end(claimed_[7].ref, finished())), "ok");  // job 8 is released
-  EXPECT_EQ(rules(), std::set<std::string>{});
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
 }
 
 TEST_P(Verify, ChangesNothing) {
   const auto before = snapshot();
-  verified();
+  run_verify();
   EXPECT_EQ(snapshot(), before);
 }
 
 TEST_P(Verify, NotesPermittedClientChanges) {
-  plain({"HSET", key(3), "status", "dispatched"});
-  EXPECT_EQ(rules(), std::set<std::string>{"record-words"});
-  bench_->push(1, "queue:python", key(2));
-  bench_->push(1, "queue:python", key(1));
-  bench_->push(1, "queue:v", key(1));
-  plain({"HSET", "job:12:40", "status", "dispatched", "script_type", "python"});
-  bench_->push(1, "queue:python", "job:12:41");
-  bench_->push(1, "queue:python", "nonsense");
-  plain({"DEL", "mj:log:" + key(3)});
-  plain({"DEL", key(6)});
-  plain({"DEL", key(18)});
-  bench_->put_text(1, key(18), "mine");
-  const auto report = verified();
+  run_command({"HSET", key(3), "status", "dispatched"});
+  EXPECT_EQ(violated_rules(), std::set<std::string>{"record-overwritten"});
+  backend_->push(1, "queue:python", key(2));
+  backend_->push(1, "queue:python", key(1));
+  backend_->push(1, "queue:v", key(1));
+  run_command({"HSET", "job:12:40", "status", "dispatched", "script_type", "python"});
+  backend_->push(1, "queue:python", "job:12:41");
+  backend_->push(1, "queue:python", "nonsense");
+  run_command({"DEL", "mj:log:" + key(3)});
+  run_command({"DEL", key(6)});
+  run_command({"DEL", key(18)});
+  backend_->put_text(1, key(18), "mine");
+  const auto report = run_verify();
   std::multiset<std::string> found;
   for (const Finding& each : report.findings) {
     EXPECT_FALSE(each.violation) << each.text;
     found.insert(each.rule);
   }
   EXPECT_EQ(found,
-            (std::multiset<std::string>{"record-words", "entry-second", "entry-second", "entry-second", "bare-unqueued",
-                                        "entry-stray", "entry-stray", "log-open", "record-gone", "record-type"}));
+            (std::multiset<std::string>{"record-overwritten", "queue-entry-duplicate", "queue-entry-duplicate",
+                                        "queue-entry-duplicate", "record-not-queued", "queue-entry-stray",
+                                        "queue-entry-stray", "log-incomplete", "record-deleted", "record-type"}));
 }
 
 TEST_P(Verify, KeysOfOtherSystemsAreNoViolation) {
-  plain({"HSET", "queue:python:meta", "owner", "other"});
-  plain({"SET", "queue:Reports", "1"});
-  EXPECT_TRUE(verified().findings.empty());
+  run_command({"HSET", "queue:python:meta", "owner", "other"});
+  run_command({"SET", "queue:Reports", "1"});
+  EXPECT_TRUE(run_verify().findings.empty());
   const auto queues = store_->queues(1).value();
   for (const QueueInfo& each : queues) EXPECT_NE(each.queue, "queue:python:meta");
 }
 
 TEST_P(Verify, QueueKeyOfAnotherTypeIsNamed) {
-  bench_->put_text(1, "queue:sal", "foo");
-  const auto report = verified();
+  backend_->put_text(1, "queue:sal", "foo");
+  const auto report = run_verify();
   ASSERT_EQ(report.findings.size(), 1U);
   EXPECT_EQ(report.findings[0].rule, "queue-type");
   EXPECT_EQ(report.findings[0].subject, "queue:sal");
@@ -103,15 +104,15 @@ TEST_P(Verify, QueueKeyOfAnotherTypeIsNamed) {
 
 TEST_P(Verify, NotesCyclicDependencies) {
   for (const Id id : {50U, 51U, 52U}) {
-    plain({"HSET", key(id), "id", std::to_string(id), "caller_id", "12", "context_id", "1", "script", "pass",
-           "script_type", "python", "status", "dispatched", "dependends",
-           "[" + std::to_string(id == 52 ? 50 : id + 1) + "]"});
-    bench_->push(1, "queue:python", key(id));
+    run_command({"HSET", key(id), "id", std::to_string(id), "caller_id", "12", "context_id", "1", "script", "pass",
+                 "script_type", "python", "status", "dispatched", "dependends",
+                 "[" + std::to_string(id == 52 ? 50 : id + 1) + "]"});
+    backend_->push(1, "queue:python", key(id));
   }
   ASSERT_FALSE(claim(64).empty());
-  const auto report = verified();
+  const auto report = run_verify();
   ASSERT_EQ(report.findings.size(), 1U);
-  EXPECT_EQ(report.findings[0].rule, "waits-circle");
+  EXPECT_EQ(report.findings[0].rule, "dependency-cycle");
   EXPECT_FALSE(report.findings[0].violation);
   EXPECT_THAT(report.findings[0].text,
               HasSubstr("job:12:50 waits for job:12:51 waits for job:12:52 waits for job:12:50"));
@@ -121,8 +122,8 @@ TEST_P(Verify, RetiredJobsAreNoViolation) {
   TickRequest request;
   request.retention_count = 1;
   ASSERT_TRUE(eventually([&] { return store_->tick(1, request).value().retired == 0; }));
-  EXPECT_EQ(rules(), std::set<std::string>{});
-  EXPECT_THAT(differences(), IsEmpty());
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
+  EXPECT_THAT(run_rebuild(), IsEmpty());
 }
 
 // The remaining dependencies are known. The retired dependency cannot be restored and does not matter, because that job
@@ -139,10 +140,10 @@ TEST_P(Verify, JobWithARetiredDependencyWaitsForTheOthers) {
     EXPECT_TRUE(store_->tick(1, time).has_value());
     return !store_->load(1, key(2)).has_value();
   }));
-  EXPECT_EQ(rules(), std::set<std::string>{});
-  EXPECT_THAT(differences(), IsEmpty());
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
+  EXPECT_THAT(run_rebuild(), IsEmpty());
   const std::vector<std::string> keys{key(60)};
-  EXPECT_THAT(store_->job_states(1, keys, true).value().at(0).waits_for, testing::ElementsAre(key(4)));
+  EXPECT_THAT(store_->job_states(1, keys, true).value().at(0).awaited_jobs, testing::ElementsAre(key(4)));
 }
 
 // The retired job has neither facts nor a claim that could show its change of state.
@@ -155,14 +156,14 @@ TEST_P(Verify, JobRetiredDuringTheCheckIsNoViolation) {
     if (phase != "queues" || queues_read != 1 || std::exchange(moved, true)) return;
     ClaimRequest some = request(3);
     some.queues = {"queue:v", "queue:python"};
-    const auto got = store_->claim(some);
-    ASSERT_TRUE(got.has_value());
-    for (const ClaimedJob& each : got->jobs) EXPECT_EQ(outcome(end(each.ref, finished())), "ok");
+    const auto claimed = store_->claim(some);
+    ASSERT_TRUE(claimed.has_value());
+    for (const ClaimedJob& each : claimed->jobs) EXPECT_EQ(outcome(end(each.ref, finished())), "ok");
     TickRequest time;
     time.retention_ms = 1;
     EXPECT_TRUE(eventually([&] {
       EXPECT_TRUE(store_->tick(1, time).has_value());
-      return std::none_of(got->jobs.begin(), got->jobs.end(),
+      return std::none_of(claimed->jobs.begin(), claimed->jobs.end(),
                           [&](const ClaimedJob& each) { return store_->load(1, each.ref.job_key).has_value(); });
     }));
   });
@@ -180,18 +181,18 @@ void work(Store& store, const ClaimRequest& request, const std::function<Job(Id)
     if (i % 4 == 3) one.priority = static_cast<std::int32_t>(i);
     EXPECT_TRUE(store.submit(one).has_value());
   }
-  const auto got = store.claim(request);
-  ASSERT_TRUE(got.has_value());
+  const auto claimed = store.claim(request);
+  ASSERT_TRUE(claimed.has_value());
   std::vector<Report> reports;
-  for (std::size_t i = 0; i < got->jobs.size(); ++i) {
+  for (std::size_t i = 0; i < claimed->jobs.size(); ++i) {
     JobEnd end;
     end.status = i % 4 == 1 ? JobStatus::error : JobStatus::finished;
     end.detail = i % 4 == 1 ? "exit" : "ok";
     if (i % 4 == 0) {
-      reports.emplace_back(Release{got->jobs[i].ref, "drain"});
+      reports.emplace_back(Release{claimed->jobs[i].ref, "drain"});
     } else {
       reports.emplace_back(
-          EndReport{got->jobs[i].ref, end, i % 8 == 1 ? std::optional<std::uint64_t>(0) : std::nullopt});
+          EndReport{claimed->jobs[i].ref, end, i % 8 == 1 ? std::optional<std::uint64_t>(0) : std::nullopt});
     }
   }
   EXPECT_TRUE(store.report(1, reports).has_value());
@@ -204,18 +205,18 @@ TEST_P(Verify, JobsMovedDuringTheCheckAreNoViolation) {
   std::atomic<bool> over = false;
   std::atomic<int> rounds = 0;
   std::thread moving([&] {
-    const auto store = bench_->stores().open().value();
+    const auto store = backend_->stores().open().value();
     for (; !over; ++rounds)
       work(
           *store, request(8), [](Id id) { return job(id); }, static_cast<Id>(1000 + rounds * 8));
   });
   for (int checks_done = 0; checks_done < 10 || rounds < 100; ++checks_done) {
-    const auto report = verified();
+    const auto report = run_verify();
     for (const Finding& each : report.findings) ADD_FAILURE() << each.rule << ": " << each.text;
   }
   over = true;
   moving.join();
-  EXPECT_EQ(rules(), std::set<std::string>{});
+  EXPECT_EQ(violated_rules(), std::set<std::string>{});
 }
 
 TEST(VerifyRules, EachHaveAMeaning) {

@@ -12,15 +12,15 @@ class BadInput : public ::testing::Test {
   RedisServer redis_{folder_};
   Process agent_ = start_agent(folder_, redis_, 1);
 
-  void SetUp() override { ASSERT_TRUE(is_up(redis_, 1)) << agent_.err(); }
+  void SetUp() override { ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent_.err(); }
   void TearDown() override {
     PlainJob next{.caller = 99, .id = 99};
     submit(redis_, next);
-    EXPECT_EQ(status_at_end(redis_, next), "finished") << "the next job must run\n" << agent_.err();
-    EXPECT_TRUE(agent_.running());
+    EXPECT_EQ(wait_for_status(redis_, next), "finished") << "the next job must run\n" << agent_.err();
+    EXPECT_TRUE(agent_.is_running());
   }
   void expect_error(const PlainJob& job, const std::string& detail, const std::string& words) {
-    EXPECT_EQ(status_at_end(redis_, job), "error") << agent_.err();
+    EXPECT_EQ(wait_for_status(redis_, job), "error") << agent_.err();
     EXPECT_EQ(field(redis_, job, "detail"), detail);
     EXPECT_NE(field(redis_, job, "error").find(words), std::string::npos) << field(redis_, job, "error");
   }
@@ -38,14 +38,14 @@ TEST_F(BadInput, InvalidRecordsBecomeDeadLettersThatNameTheField) {
       {{.id = 2, .timeout = "-1"}, "timeout"},
       {{.id = 3, .timeout = "4294967296"}, "timeout"},
       {{.id = 4, .script = ""}, "script"},
-      {{.id = 5, .more = {"env_vars", R"({"A=B":"1"})"}}, "env_vars"},
-      {{.id = 6, .more = {"env_vars", R"({"A\u0000B":"1"})"}}, "env_vars"},
-      {{.id = 7, .more = {"env_vars", "[1,2]"}}, "env_vars"},
-      {{.id = 8, .more = {"script_type", "cobol"}}, "script_type"},
-      {{.id = 9, .more = {"id", "10"}}, "id"},
-      {{.id = 11, .more = {"caller_id", "4294967297"}}, "caller_id"},
-      {{.id = 12, .more = {"context_id", "2"}}, "context_id"},
-      {{.id = 13, .more = {"retries", "many"}}, "retries"},
+      {{.id = 5, .extra_fields = {"env_vars", R"({"A=B":"1"})"}}, "env_vars"},
+      {{.id = 6, .extra_fields = {"env_vars", R"({"A\u0000B":"1"})"}}, "env_vars"},
+      {{.id = 7, .extra_fields = {"env_vars", "[1,2]"}}, "env_vars"},
+      {{.id = 8, .extra_fields = {"script_type", "cobol"}}, "script_type"},
+      {{.id = 9, .extra_fields = {"id", "10"}}, "id"},
+      {{.id = 11, .extra_fields = {"caller_id", "4294967297"}}, "caller_id"},
+      {{.id = 12, .extra_fields = {"context_id", "2"}}, "context_id"},
+      {{.id = 13, .extra_fields = {"retries", "many"}}, "retries"},
   };
   for (const Case& each : cases) submit(redis_, each.job);
   for (const Case& each : cases) {
@@ -86,8 +86,8 @@ TEST_F(BadInput, FloodOfOutputIsCountedAndItsMiddleDropped) {
           "import sys\nline = 'x' * 1023 + '\\n'\nfor _ in range(1 << 17): sys.stdout.write(line)\nprint('the end')"};
   job.timeout = "120";
   submit(redis_, job);
-  EXPECT_EQ(status_at_end(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error");
-  const Finished log = run(folder_, {program(), "job", "logs", job.key(), "--redis", redis_.url()});
+  EXPECT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error");
+  const ProcessResult log = run(folder_, {program_path(), "job", "logs", job.key(), "--redis", redis_.url()});
   EXPECT_TRUE(log.out.ends_with("the end\n"));
   EXPECT_LE(log.out.size(), 1U << 20);
   const std::uint64_t written = (1ULL << 27) + 8;
@@ -112,25 +112,25 @@ TEST_F(BadInput, LateRecordStillRuns) {
   eventually([] { return false; }, Seconds(0.5));
   redis_.cli(1, {"HSET", "job:12:7", "id", "7", "caller_id", "12", "context_id", "1", "script", "pass", "script_type",
                  "python", "timeout", "5"});
-  EXPECT_EQ(status_at_end(redis_, {.id = 7}), "finished");
+  EXPECT_EQ(wait_for_status(redis_, {.id = 7}), "finished");
 }
 
 TEST_F(BadInput, SecondEntryOfAJobDoesNotRunItAgain) {
   PlainJob job{.script = "print('once')"};
   submit(redis_, job);
-  ASSERT_EQ(status_at_end(redis_, job), "finished");
+  ASSERT_EQ(wait_for_status(redis_, job), "finished");
   redis_.cli(1, {"HSET", job.key(), "status", "dispatched"});
   redis_.cli(1, {"LPUSH", "queue:python", job.key()});
   EXPECT_TRUE(eventually([&] {
     return redis_.cli(1, {"XRANGE", "mj:anomalies", "-", "+"}).find(job.key()) != std::string::npos;
   }));
-  EXPECT_EQ(log_of(folder_, redis_, job), "once\n");
+  EXPECT_EQ(read_job_log(folder_, redis_, job), "once\n");
 }
 
 TEST(BadServer, WrongPasswordIsReportedAtOnce) {
   TempDir folder;
   RedisServer redis(folder, {"--requirepass", "secret"});
-  Finished agent = start_agent(folder, redis, 1).wait();
+  ProcessResult agent = start_agent(folder, redis, 1).wait();
   EXPECT_EQ(agent.code, 77) << agent.err;
   EXPECT_NE(agent.err.find("password"), std::string::npos) << agent.err;
   EXPECT_EQ(agent.err.find("secret"), std::string::npos);
@@ -139,7 +139,7 @@ TEST(BadServer, WrongPasswordIsReportedAtOnce) {
 TEST(BadServer, ContextAboveDatabasesNamesTheSetting) {
   TempDir folder;
   RedisServer redis(folder);
-  Finished agent = start_agent(folder, redis, 1, {"--context", "16"}).wait();
+  ProcessResult agent = start_agent(folder, redis, 1, {"--context", "16"}).wait();
   EXPECT_EQ(agent.code, 69) << agent.err;
   EXPECT_NE(agent.err.find("databases"), std::string::npos) << agent.err;
 }
@@ -148,14 +148,14 @@ TEST(BadServer, SecondAgentWithTheSameRunnerIdIsRejected) {
   TempDir folder;
   RedisServer redis(folder);
   Process first = start_agent(folder, redis, 5);
-  ASSERT_TRUE(is_up(redis, 5)) << first.err();
-  Finished second = start_agent(folder, redis, 5).wait();
+  ASSERT_TRUE(wait_until_registered(redis, 5)) << first.err();
+  ProcessResult second = start_agent(folder, redis, 5).wait();
   EXPECT_EQ(second.code, 75) << second.err;
   EXPECT_NE(second.err.find("--runner"), std::string::npos) << second.err;
   EXPECT_NE(second.err.find(std::to_string(first.pid())), std::string::npos) << second.err;
   PlainJob job;
   submit(redis, job);
-  EXPECT_EQ(status_at_end(redis, job), "finished");
+  EXPECT_EQ(wait_for_status(redis, job), "finished");
 }
 
 }  // namespace

@@ -23,16 +23,16 @@ class BatchE2e : public Operator {
       all += R"({"script":"pass","script_type":"python","name":")" + std::to_string(i) + "\"}\n";
     return all;
   }
-  Finished batch(const std::string& file, std::vector<std::string> more = {}, std::string input = "") const {
+  ProcessResult batch(const std::string& file, std::vector<std::string> more = {}, std::string input = "") const {
     more.insert(more.begin(), {"job", "submit", "--batch", file});
     return mycojobs_(std::move(more), std::move(input));
   }
   std::size_t queued() const { return std::stoul(redis_.cli(1, {"LLEN", "queue:python"})); }
   void expect_refused(const std::string& line, const std::string& words, int code = 65) const {
-    const Finished done = batch(file("wrong.ndjson", kPassLine + "\n" + line + "\n"));
-    EXPECT_EQ(done.code, code) << done.err;
-    EXPECT_NE(done.err.find("line 2: " + words), std::string::npos) << done.err;
-    EXPECT_EQ(done.out, "");
+    const ProcessResult result = batch(file("wrong.ndjson", kPassLine + "\n" + line + "\n"));
+    EXPECT_EQ(result.code, code) << result.err;
+    EXPECT_NE(result.err.find("line 2: " + words), std::string::npos) << result.err;
+    EXPECT_EQ(result.out, "");
     EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0") << words;
   }
   static std::vector<std::string> split(const std::string& text) {
@@ -47,20 +47,21 @@ TEST_F(BatchE2e, EachLineIsAJobAnsweredByItsKey) {
   const std::string path = file(
       "jobs.ndjson", kPassLine + "\r\n\n   \n" + R"({"script":"result['a']='b'","script_type":"python","priority":5})" +
                          "\n" + R"({"id":40,"payload":"pass","executor":"python"})");
-  const Finished done = batch(path);
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_EQ(done.out, "job:1:1\njob:1:2\njob:1:40\n");
-  EXPECT_NE(done.err.find("3 jobs"), std::string::npos) << done.err;
+  const ProcessResult result = batch(path);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, "job:1:1\njob:1:2\njob:1:40\n");
+  EXPECT_NE(result.err.find("3 jobs"), std::string::npos) << result.err;
   EXPECT_EQ(mycojobs_.field("job:1:2", "priority"), "5");
   Process running = agent(1);
-  for (const char* key : {"job:1:1", "job:1:2", "job:1:40"}) EXPECT_TRUE(mycojobs_.becomes(key, "status", "finished"));
+  for (const char* key : {"job:1:1", "job:1:2", "job:1:40"})
+    EXPECT_TRUE(mycojobs_.wait_for_value(key, "status", "finished"));
   EXPECT_EQ(mycojobs_.field("job:1:2", "result"), R"({"a":"b"})");
 }
 
 TEST_F(BatchE2e, StandardInputAndPipesAreReadTwice) {
-  const Finished done = batch("-", {"--caller", "7"}, lines(700));
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_EQ(split(done.out).size(), 700U);
+  const ProcessResult result = batch("-", {"--caller", "7"}, lines(700));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(split(result.out).size(), 700U);
   EXPECT_EQ(mycojobs_.field("job:7:700", "name"), "699");
 }
 
@@ -84,22 +85,22 @@ TEST_F(BatchE2e, ChangedFileIsRejectedAtTheChangedLine) {
   ASSERT_EQ(batch(file("jobs.ndjson", lines(3)), {"--idempotency-key", "k"}).code, 0);
   const std::string changed =
       kPassLine + "\n" + kPassLine + "\n" + R"({"script":"other","script_type":"python"})" + "\n";
-  const Finished done = batch(file("jobs.ndjson", changed), {"--idempotency-key", "k"});
-  EXPECT_EQ(done.code, 65) << done.err;
-  EXPECT_NE(done.err.find("line 3: job:1:3 exists with other content"), std::string::npos) << done.err;
+  const ProcessResult result = batch(file("jobs.ndjson", changed), {"--idempotency-key", "k"});
+  EXPECT_EQ(result.code, 65) << result.err;
+  EXPECT_NE(result.err.find("line 3: job:1:3 exists with other content"), std::string::npos) << result.err;
   EXPECT_EQ(queued(), 3U);
 }
 
 TEST_F(BatchE2e, AllInvalidLinesAreNamedAndNothingIsWritten) {
-  const Finished done = batch(file("jobs.ndjson", "{\n" + kPassLine + "\n{}\n"));
-  EXPECT_EQ(done.code, 65);
-  EXPECT_NE(done.err.find("line 1: not JSON at column 2"), std::string::npos) << done.err;
-  EXPECT_NE(done.err.find("line 3: script: is missing"), std::string::npos) << done.err;
-  EXPECT_NE(done.err.find("no job was submitted"), std::string::npos) << done.err;
+  const ProcessResult result = batch(file("jobs.ndjson", "{\n" + kPassLine + "\n{}\n"));
+  EXPECT_EQ(result.code, 65);
+  EXPECT_NE(result.err.find("line 1: not JSON at column 2"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("line 3: script: is missing"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("no job was submitted"), std::string::npos) << result.err;
   EXPECT_EQ(redis_.cli(1, {"DBSIZE"}), "0");
   std::string many;
   for (int i = 0; i < 100000; ++i) many += "{\n";
-  const Finished all_wrong = batch(file("jobs.ndjson", many));
+  const ProcessResult all_wrong = batch(file("jobs.ndjson", many));
   EXPECT_LT(all_wrong.err.size(), 2000U);
   EXPECT_NE(all_wrong.err.find("the following lines were not checked"), std::string::npos);
 }
@@ -130,18 +131,18 @@ TEST_F(BatchE2e, EndlessLineIsRejectedInBoundedMemory) {
     const std::string piece(1U << 20, 'x');
     for (int i = 0; i < 64; ++i) out << piece;
   }
-  const Finished done = batch(path);
-  EXPECT_EQ(done.code, 65) << done.err;
-  EXPECT_NE(done.err.find("line 1: has more than the 16777216 bytes"), std::string::npos) << done.err;
+  const ProcessResult result = batch(path);
+  EXPECT_EQ(result.code, 65) << result.err;
+  EXPECT_NE(result.err.find("line 1: has more than the 16777216 bytes"), std::string::npos) << result.err;
 }
 
 TEST_F(BatchE2e, FlagsOfOneScriptAreRejected) {
   const std::string path = file("jobs.ndjson", kPassLine);
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{"--retries", "3"}, {"--follow"}, {"--type", "python"}, {"--env", "A=b"}}) {
-    const Finished done = batch(path, more);
-    EXPECT_EQ(done.code, 65);
-    EXPECT_NE(done.err.find(more[0] + ": is of one script"), std::string::npos) << done.err;
+    const ProcessResult result = batch(path, more);
+    EXPECT_EQ(result.code, 65);
+    EXPECT_NE(result.err.find(more[0] + ": is of one script"), std::string::npos) << result.err;
   }
   expect_says(batch(folder_ / "none"), 66, "no such file");
   expect_says(batch(file("empty", "\n\n")), 65, "no line has a job to submit");
@@ -155,13 +156,13 @@ TEST_F(BatchE2e, KilledBatchIsRepeatedWithoutLossOrDuplicates) {
   std::size_t cut_short = 0;
   for (std::size_t after : {1U, 3000U, 15000U}) {
     Process submitter(folder_, words);
-    ASSERT_TRUE(eventually([&] { return queued() >= after || !submitter.running(); }));
+    ASSERT_TRUE(eventually([&] { return queued() >= after || !submitter.is_running(); }));
     submitter.signal(SIGKILL);
     (void)submitter.wait();
     cut_short += queued() < kMany ? 1 : 0;
   }
   EXPECT_GT(cut_short, 0U) << "none was killed in the middle";
-  const Finished last = run(folder_, words);
+  const ProcessResult last = run(folder_, words);
   EXPECT_EQ(last.code, 0) << last.err;
   const auto keys = split(last.out);
   EXPECT_EQ(keys.size(), kMany);
@@ -186,7 +187,7 @@ TEST_F(BatchE2e, LineRejectedByTheStoreCanBeSkipped) {
   ASSERT_EQ(batch(file("first", R"({"id":9,"script":"1","script_type":"python"})")).code, 0);
   const std::string taken = R"({"id":9,"script":"2","script_type":"python"})"
                             "\n";
-  const Finished refused = batch(file("all", line + taken + line), {"--idempotency-key", "k"});
+  const ProcessResult refused = batch(file("all", line + taken + line), {"--idempotency-key", "k"});
   EXPECT_EQ(refused.code, 65);
   EXPECT_NE(refused.err.find("line 2: job:1:9 exists with other content"), std::string::npos) << refused.err;
   EXPECT_NE(refused.err.find("Put that line right, or leave it empty"), std::string::npos) << refused.err;
@@ -199,13 +200,13 @@ TEST_F(BatchE2e, StopSignalReportsTheProgress) {
   Process submitter(folder_, mycojobs_.line({"job", "submit", "--batch", path, "--idempotency-key", "k"}));
   ASSERT_TRUE(eventually([&] { return queued() > 0; }));
   submitter.signal(SIGTERM);
-  const Finished done = submitter.wait();
-  EXPECT_NE(done.code, 0);
-  const auto keys = split(done.out);
+  const ProcessResult result = submitter.wait();
+  EXPECT_NE(result.code, 0);
+  const auto keys = split(result.out);
   EXPECT_EQ(queued(), keys.size());
   const std::string count = std::to_string(keys.size());
-  EXPECT_NE(done.err.find("submitted so far: " + count + " jobs, to line " + count), std::string::npos) << done.err;
-  EXPECT_NE(done.err.find("--idempotency-key k submits the others"), std::string::npos) << done.err;
+  EXPECT_NE(result.err.find("submitted so far: " + count + " jobs, to line " + count), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("--idempotency-key k submits the others"), std::string::npos) << result.err;
 }
 
 TEST_F(BatchE2e, ShortRedisOutageLosesNothing) {
@@ -215,8 +216,8 @@ TEST_F(BatchE2e, ShortRedisOutageLosesNothing) {
   ::kill(redis_.pid(), SIGSTOP);
   eventually([] { return false; }, Seconds(0.5));
   ::kill(redis_.pid(), SIGCONT);
-  const Finished done = submitter.wait();
-  EXPECT_EQ(done.code, 0) << done.err;
+  const ProcessResult result = submitter.wait();
+  EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(queued(), 60000U);
 }
 
@@ -229,13 +230,13 @@ TEST_F(BatchE2e, MemoryIsBoundedForAMillionLines) {
     out << "{}\n";  // all lines are checked, and none is submitted
   }
   const auto peak_kb = [&](const std::string& of) {
-    const Finished done = run(folder_, {"/bin/sh", "-c",
-                                        program() + " job submit --redis " + redis_.url() + " --state-dir " +
-                                            (folder_ / "client") + " --batch " + of +
-                                            " >/dev/null 2>&1 & p=$!; m=0; while kill -0 $p 2>/dev/null; do "
-                                            "n=$(awk '/VmHWM/{print $2}' /proc/$p/status 2>/dev/null); "
-                                            "[ \"${n:-0}\" -gt $m ] && m=$n; sleep 0.02; done; echo $m"});
-    return std::stol("0" + done.out);
+    const ProcessResult result = run(folder_, {"/bin/sh", "-c",
+                                               program_path() + " job submit --redis " + redis_.url() +
+                                                   " --state-dir " + (folder_ / "client") + " --batch " + of +
+                                                   " >/dev/null 2>&1 & p=$!; m=0; while kill -0 $p 2>/dev/null; do "
+                                                   "n=$(awk '/VmHWM/{print $2}' /proc/$p/status 2>/dev/null); "
+                                                   "[ \"${n:-0}\" -gt $m ] && m=$n; sleep 0.02; done; echo $m"});
+    return std::stol("0" + result.out);
   };
   const long few = peak_kb(file("few.ndjson", lines(20000)));
   const long many = peak_kb(path);

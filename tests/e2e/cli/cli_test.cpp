@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 std::vector<std::string> mycojobs(const TempDir& folder, std::vector<std::string> words) {
-  words.insert(words.begin(), program());
+  words.insert(words.begin(), program_path());
   words.insert(words.end(), {"--state-dir", folder / "state"});
   return words;
 }
@@ -22,12 +22,12 @@ std::vector<std::string> mycojobs(const TempDir& folder, std::vector<std::string
 TEST(Run, PrivateRedisGivesOutputResultAndReceipt) {
   TempDir folder;
   const std::string file = folder.write("hello.py", "import os\nprint('hello', os.environ['WHO'])\nresult['n'] = 3\n");
-  Finished done = run(folder, mycojobs(folder, {"run", file, "--env", "WHO=you"}));
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_EQ(done.out, "hello you\n");
-  EXPECT_NE(done.err.find("n = 3"), std::string::npos);
-  EXPECT_NE(done.err.find("finished ok"), std::string::npos);
-  EXPECT_NE(done.err.find("all layers"), std::string::npos);
+  ProcessResult result = run(folder, mycojobs(folder, {"run", file, "--env", "WHO=you"}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, "hello you\n");
+  EXPECT_NE(result.err.find("n = 3"), std::string::npos);
+  EXPECT_NE(result.err.find("finished ok"), std::string::npos);
+  EXPECT_NE(result.err.find("all layers"), std::string::npos);
 }
 
 TEST(Run, ExitCodeReflectsTheEndOfTheJob) {
@@ -48,8 +48,8 @@ TEST(Run, ExitCodeReflectsTheEndOfTheJob) {
   for (const Case& each : cases) {
     auto words = mycojobs(folder, {"run", folder.write("job.py", each.script)});
     words.insert(words.end(), each.flags.begin(), each.flags.end());
-    Finished done = run(folder, words);
-    EXPECT_EQ(done.code, each.code) << each.script << "\n" << done.err;
+    ProcessResult result = run(folder, words);
+    EXPECT_EQ(result.code, each.code) << each.script << "\n" << result.err;
   }
   dev.signal(SIGTERM);
   EXPECT_EQ(dev.wait().code, 0) << dev.err();
@@ -58,9 +58,9 @@ TEST(Run, ExitCodeReflectsTheEndOfTheJob) {
 TEST(Run, ScriptWithOnlyMainGetsAHint) {
   TempDir folder;
   const auto told = [&](const std::string& script) {
-    const Finished done = run(folder, mycojobs(folder, {"run", folder.write("main.py", script)}));
-    EXPECT_EQ(done.code, 0) << done.err;
-    return done.err.find("defines main(job), which nothing has called") != std::string::npos;
+    const ProcessResult result = run(folder, mycojobs(folder, {"run", folder.write("main.py", script)}));
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err.find("defines main(job), which nothing has called") != std::string::npos;
   };
   EXPECT_TRUE(told("import json\n\ndef main(job):\n    result['x'] = 1\n"));
   EXPECT_FALSE(told("def main(job=None):\n    pass\n\nmain()\n"));
@@ -69,10 +69,10 @@ TEST(Run, ScriptWithOnlyMainGetsAHint) {
 
 TEST(Run, JsonIsOneDocumentWithLogAndReceipt) {
   TempDir folder;
-  Finished done =
+  ProcessResult result =
       run(folder, mycojobs(folder, {"run", folder.write("a.py", "print('one')\nresult['x'] = [1, 2]"), "--json"}));
-  ASSERT_EQ(done.code, 0) << done.err;
-  const json object = json::parse(done.out);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json object = json::parse(result.out);
   EXPECT_EQ(object["status"], "finished");
   EXPECT_EQ(object["result"]["x"], json({1, 2}));
   EXPECT_EQ(object["logs"][0]["text"], "one\n");
@@ -104,9 +104,9 @@ TEST(Run, ErrorsAreReportedBeforeAnythingStarts) {
                                             {{"run", file, "--timeout", "10"}, 65, "10s"},
                                             {{"run", file, "--nonsense"}, 64, "nonsense"},
                                             {{"job", "show", "x"}, 65, "CALLER:ID"}}) {
-    Finished done = run(folder, mycojobs(folder, each.words));
-    EXPECT_EQ(done.code, each.code) << done.err;
-    EXPECT_NE(done.err.find(each.says), std::string::npos) << done.err;
+    ProcessResult result = run(folder, mycojobs(folder, each.words));
+    EXPECT_EQ(result.code, each.code) << result.err;
+    EXPECT_NE(result.err.find(each.says), std::string::npos) << result.err;
     EXPECT_FALSE(std::filesystem::exists(folder / "state/redis/redis.sock"));
   }
 }
@@ -115,8 +115,8 @@ TEST(Run, ErrorsAreReportedBeforeAnythingStarts) {
 TEST(Run, ProgramsUseTheLocalRedisByDefault) {
   TempDir folder;
   for (const char* command : {"agent", "coordinator"}) {
-    Process started(folder,
-                    {"unshare", ::geteuid() == 0 ? "-n" : "-rn", program(), command, "--state-dir", folder / command});
+    Process started(
+        folder, {"unshare", ::geteuid() == 0 ? "-n" : "-rn", program_path(), command, "--state-dir", folder / command});
     EXPECT_TRUE(eventually([&] { return started.err().find("Redis at 127.0.0.1:6379") != std::string::npos; }))
         << started.err();
     EXPECT_NE(started.err().find("no Redis is named"), std::string::npos) << started.err();
@@ -131,26 +131,26 @@ TEST(Jobs, ListShowAndLogsReadTheEndedRun) {
   ASSERT_EQ(run(folder, mycojobs(folder, {"run", folder.write("b.py", "1/0")})).code, 1);
   const json list = json::parse(run(folder, mycojobs(folder, {"job", "list", "--json"})).out);
   ASSERT_EQ(list.size(), 2U);
-  const Finished table = run(folder, mycojobs(folder, {"job", "list"}));
+  const ProcessResult table = run(folder, mycojobs(folder, {"job", "list"}));
   EXPECT_NE(table.out.find("first"), std::string::npos);
   EXPECT_NE(table.out.find("ZeroDivisionError"), std::string::npos);
   EXPECT_EQ(run(folder, mycojobs(folder, {"job", "logs", "1:1"})).out, "kept\n");
-  const Finished shown = run(folder, mycojobs(folder, {"job", "show", "2"}));
+  const ProcessResult shown = run(folder, mycojobs(folder, {"job", "show", "2"}));
   EXPECT_NE(shown.out.find("exception"), std::string::npos) << shown.err;
-  const Finished absent = run(folder, mycojobs(folder, {"job", "show", "9"}));
+  const ProcessResult absent = run(folder, mycojobs(folder, {"job", "show", "9"}));
   EXPECT_EQ(absent.code, 66);
 }
 
 TEST(Doctor, FindsEveryLayerAndReportsInJson) {
   TempDir folder;
-  Finished done = run(folder, mycojobs(folder, {"doctor", "--json"}));
-  const json findings = json::parse(done.out);
+  ProcessResult result = run(folder, mycojobs(folder, {"doctor", "--json"}));
+  const json findings = json::parse(result.out);
   std::map<std::string, std::string> by_area;
   for (const json& finding : findings) {
     by_area[finding["area"]] += finding["name"].get<std::string>() + " ";
     EXPECT_NE(finding["state"], "missing") << finding.dump();
   }
-  EXPECT_EQ(done.code, 0);
+  EXPECT_EQ(result.code, 0);
   EXPECT_NE(by_area["sandbox"].find("seccomp"), std::string::npos);
   EXPECT_NE(by_area["redis"].find("maxmemory-policy"), std::string::npos);
   EXPECT_NE(by_area["executor"].find("python"), std::string::npos);
@@ -183,7 +183,7 @@ TEST(Dev, LeavesNothingBehindWhenKilled) {
   // All descendants: helpers, Redis, and their children.
   std::vector<pid_t> all{dev.pid()};
   for (std::size_t i = 0; i < all.size(); ++i) {
-    const Finished children = run(folder, {"pgrep", "-P", std::to_string(all[i])});
+    const ProcessResult children = run(folder, {"pgrep", "-P", std::to_string(all[i])});
     std::istringstream pids(children.out);
     for (pid_t pid = 0; pids >> pid;) all.push_back(pid);
   }

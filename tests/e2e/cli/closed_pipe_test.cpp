@@ -9,7 +9,7 @@ constexpr int kSigpipe = 141;
 class ClosedPipe : public Operator {
  protected:
   Process coordinator() {
-    return Process(folder_, {program(), "coordinator", "--redis", redis_.url(), "--context", "1", "--state-dir",
+    return Process(folder_, {program_path(), "coordinator", "--redis", redis_.url(), "--context", "1", "--state-dir",
                              folder_ / "coordinator"});
   }
   // A flow with two nodes: the first writes a line, the second waits until the test ends.
@@ -57,9 +57,10 @@ TEST_F(ClosedPipe, EndsMessageFollow) {
 
 TEST_F(ClosedPipe, EndsFlowStartWithItsPrivateRedis) {
   const std::string file = folder_.write("flow.yaml", "name: waits\njobs:\n  a: {pause: wait}\n");
-  const Finished done = run(folder_, {"bash", "-c", "timeout 60 \"$@\" 2>&1 | head -1; exit ${PIPESTATUS[0]}", "bash",
-                                      program(), "flow", "start", file, "--state-dir", folder_ / "state"});
-  EXPECT_EQ(done.code, kSigpipe) << done.out << done.err;
+  const ProcessResult result =
+      run(folder_, {"bash", "-c", "timeout 60 \"$@\" 2>&1 | head -1; exit ${PIPESTATUS[0]}", "bash", program_path(),
+                    "flow", "start", file, "--state-dir", folder_ / "state"});
+  EXPECT_EQ(result.code, kSigpipe) << result.out << result.err;
 }
 
 }  // namespace

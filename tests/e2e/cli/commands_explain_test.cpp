@@ -10,7 +10,7 @@ class Explain : public Operator {
  protected:
   // Returns the text of `job explain` once it names the cause.
   std::string text(const std::string& job, const std::string& cause) {
-    EXPECT_TRUE(mycojobs_.explains(job, cause)) << mycojobs_({"job", "explain", job}).out;
+    EXPECT_TRUE(mycojobs_.wait_for_cause(job, cause)) << mycojobs_({"job", "explain", job}).out;
     return mycojobs_({"job", "explain", job}).out;
   }
   void expect_in(const std::string& text, const std::string& words) {
@@ -41,7 +41,7 @@ TEST_F(Explain, JobWrittenToTheDefaultDatabase) {
   redis_.cli(0, {"MOVE", "job:12:7", "1"});
   redis_.cli(1, {"LPUSH", "queue:python", "job:12:7"});
   Process one = agent(20);
-  EXPECT_TRUE(mycojobs_.becomes("job:12:7", "status", "finished"));
+  EXPECT_TRUE(mycojobs_.wait_for_value("job:12:7", "status", "finished"));
 }
 
 TEST_F(Explain, JobWithoutAnExecutor) {
@@ -71,7 +71,7 @@ TEST_F(Explain, JobOnARunnerThatIsThenLost) {
   one.signal(SIGSTOP);
   expect_in(text(key, "lease_over"), "start an agent");
   Process two = agent(21);
-  EXPECT_TRUE(mycojobs_.becomes(key, "runner_id", "21")) << two.err();
+  EXPECT_TRUE(mycojobs_.wait_for_value(key, "runner_id", "21")) << two.err();
   expect_in(text(key, "running"), "runner 21");
   one.signal(SIGCONT);
 }

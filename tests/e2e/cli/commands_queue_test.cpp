@@ -49,10 +49,10 @@ TEST_F(Queue, PausedQueueStartsNothingUntilResumed) {
   const std::string other = mycojobs_.submit("pass");
   expect_says(mycojobs_({"queue", "pause", "queue:python"}), 0, "already");
   EXPECT_EQ(row("queue:python")["paused"], true);
-  ASSERT_TRUE(mycojobs_.explains(key, "queue_paused"));
+  ASSERT_TRUE(mycojobs_.wait_for_cause(key, "queue_paused"));
   expect_says(mycojobs_({"queue", "resume", "python"}), 0, "is open");
-  EXPECT_TRUE(mycojobs_.becomes(key, "status", "finished")) << one.err();
-  EXPECT_TRUE(mycojobs_.becomes(other, "status", "finished"));
+  EXPECT_TRUE(mycojobs_.wait_for_value(key, "status", "finished")) << one.err();
+  EXPECT_TRUE(mycojobs_.wait_for_value(other, "status", "finished"));
   expect_says(mycojobs_({"queue", "resume", "python"}), 0, "was not paused");
 }
 
@@ -97,7 +97,7 @@ TEST_F(Queue, PurgeOnATerminalAcceptsYes) {
 TEST_F(Queue, PurgeKeepsRunningAndParkedJobs) {
   Process one = agent(20, {"--slots", "1"});
   const std::string running = mycojobs_.submit(kSleeps);
-  ASSERT_TRUE(mycojobs_.explains(running, "running"));
+  ASSERT_TRUE(mycojobs_.wait_for_cause(running, "running"));
   const std::string delayed = mycojobs_.submit("pass", {"--delay", "1h"});
   const std::string queued = mycojobs_.submit("pass");
   ASSERT_EQ(mycojobs_({"queue", "purge", "python", "--yes"}).code, 0);
@@ -115,7 +115,7 @@ TEST_F(Queue, DeadLetterWithoutARecordRunsAfterRepair) {
   redis_.cli(1, {"HSET", "job:12:404", "id", "404", "caller_id", "12", "context_id", "1", "script_type", "python",
                  "script", "pass", "timeout", "20"});
   expect_says(mycojobs_({"queue", "dead", "--requeue", id}), 0, "is requeued");
-  EXPECT_TRUE(mycojobs_.becomes("job:12:404", "status", "finished")) << one.err();
+  EXPECT_TRUE(mycojobs_.wait_for_value("job:12:404", "status", "finished")) << one.err();
   expect_says(mycojobs_({"queue", "dead", "--requeue", id}), 66, "lists all dead letters");
   EXPECT_EQ(mycojobs_.json({"queue", "dead"}).size(), 0U);
 }
@@ -128,7 +128,7 @@ TEST_F(Queue, InvalidRecordRunsAfterRepair) {
   ASSERT_NE(dead_id("job:12:7"), "");
   redis_.cli(1, {"HSET", "job:12:7", "timeout", "20"});
   expect_says(mycojobs_({"job", "retry", "12:7"}), 0, "queued again");
-  EXPECT_TRUE(mycojobs_.becomes("job:12:7", "status", "finished")) << one.err();
+  EXPECT_TRUE(mycojobs_.wait_for_value("job:12:7", "status", "finished")) << one.err();
   EXPECT_EQ(mycojobs_.json({"queue", "dead"}).size(), 0U) << "its dead letter is struck off";
 }
 
@@ -145,7 +145,7 @@ TEST_F(Queue, DeadLettersAreSettledSinglyOrAll) {
                    "1", "script_type", "python", "script", "pass", "timeout", "20"});
   }
   expect_says(mycojobs_({"queue", "dead", "--requeue-all"}), 1, "1 requeued, 1 left");
-  EXPECT_TRUE(mycojobs_.becomes("job:12:1", "status", "finished")) << one.err();
+  EXPECT_TRUE(mycojobs_.wait_for_value("job:12:1", "status", "finished")) << one.err();
   EXPECT_EQ(mycojobs_.field("job:12:2", "status"), "") << "it was dropped";
   EXPECT_EQ(mycojobs_.json({"queue", "dead", "--requeue-all"})["refused"].size(), 1U);
 }

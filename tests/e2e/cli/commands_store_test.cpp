@@ -47,7 +47,7 @@ TEST_F(Verify, FindsDamageThatRebuildRepairs) {
   const std::string delayed = mycojobs_.submit("pass", {"--delay", "1h"});
   redis_.cli(1, {"RPOP", "queue:python"});
   redis_.cli(1, {"DEL", "mj:delayed"});
-  const Finished found = mycojobs_({"verify"});
+  const ProcessResult found = mycojobs_({"verify"});
   expect_says(found, 1, lost);
   expect_says(found, 1, delayed);
   expect_says(found, 1, "doctor --rebuild");
@@ -61,7 +61,7 @@ TEST_F(Verify, FindsDamageThatRebuildRepairs) {
 
 TEST_F(Verify, ReportsThatRedisIsUnavailable) {
   redis_.kill();
-  const Finished away = mycojobs_({"verify"});
+  const ProcessResult away = mycojobs_({"verify"});
   EXPECT_EQ(away.code, 69) << away.out << away.err;
   EXPECT_EQ(away.out.find("clean"), std::string::npos);
 }
@@ -69,14 +69,14 @@ TEST_F(Verify, ReportsThatRedisIsUnavailable) {
 TEST(VerifyPrivateRedis, StartsThePrivateStoreItChecks) {
   TempDir folder;
   const auto line = [&](std::vector<std::string> words) {
-    words.insert(words.begin(), program());
+    words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--state-dir", folder / "state"});
     return words;
   };
   ASSERT_EQ(run(folder, line({"run", folder.write("a.py", "pass")})).code, 0);
-  const Finished done = run(folder, line({"verify"}));
-  expect_says(done, 0, "context 1: 1 jobs");
-  expect_says(done, 0, "clean");
+  const ProcessResult result = run(folder, line({"verify"}));
+  expect_says(result, 0, "context 1: 1 jobs");
+  expect_says(result, 0, "clean");
 }
 
 TEST_F(DoctorRedisE2e, FailsOnAMemoryPolicyThatEvictsJobs) {

@@ -15,7 +15,7 @@ TEST_F(Submit, PrintsTheKeyOfAJobThatAnAgentThenRuns) {
   EXPECT_EQ(key, "job:1:1");
   EXPECT_EQ(mycojobs_.field(key, "status"), "dispatched");
   Process one = agent(1);
-  EXPECT_TRUE(mycojobs_.becomes(key, "status", "finished")) << one.err();
+  EXPECT_TRUE(mycojobs_.wait_for_value(key, "status", "finished")) << one.err();
   EXPECT_EQ(mycojobs_.field(key, "result"), R"({"who":"me"})");
 }
 
@@ -74,9 +74,9 @@ TEST_F(Submit, EveryFlagIsStoredInTheRecord) {
 
 TEST_F(Submit, UnknownTypeIsReportedAndSent) {
   const std::string script = folder_.write("x.py", "pass");
-  const Finished done = mycojobs_({"job", "submit", script, "--type", "pyhton"});
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_NE(done.err.find("did you mean \"python\"?"), std::string::npos) << done.err;
+  const ProcessResult result = mycojobs_({"job", "submit", script, "--type", "pyhton"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.err.find("did you mean \"python\"?"), std::string::npos) << result.err;
   EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:pyhton"}), "1");
   EXPECT_EQ(mycojobs_({"job", "submit", script, "--type", "python"}).err.find("did you mean"), std::string::npos);
 }
@@ -156,32 +156,33 @@ TEST_F(Submit, LostReplyCreatesNoSecondJob) {
     return redis_.cli(0, {"INFO", "commandstats"}).find("cmdstat_wait:calls=2") != std::string::npos;
   })) << submitting.err();
   submitting.signal(SIGINT);
-  const Finished done = submitting.wait();
-  expect_says(done, 69, "--idempotency-key ");
+  const ProcessResult result = submitting.wait();
+  expect_says(result, 69, "--idempotency-key ");
   EXPECT_EQ(redis_.cli(1, {"KEYS", "job:*"}), "job:1:1");
   EXPECT_EQ(redis_.cli(1, {"LLEN", "queue:python"}), "1");
-  const auto at = done.err.find("--idempotency-key ") + 18;
-  const std::string key = done.err.substr(at, done.err.find(' ', at) - at);
-  const Finished again = mycojobs_({"job", "submit", folder_ / "x.py", "--idempotency-key", key});
+  const auto at = result.err.find("--idempotency-key ") + 18;
+  const std::string key = result.err.substr(at, result.err.find(' ', at) - at);
+  const ProcessResult again = mycojobs_({"job", "submit", folder_ / "x.py", "--idempotency-key", key});
   EXPECT_EQ(again.out, "job:1:1\n") << again.err;
 }
 
 TEST_F(Submit, InvalidAddressIsReportedAtOnce) {
   const std::string file = folder_.write("x.py", "pass");
-  Finished done = run(folder_, {program(), "job", "submit", file, "--redis", "unix:" + (folder_ / "none.sock")});
-  expect_says(done, 69, "none.sock");
-  EXPECT_EQ(done.err.find("trying again"), std::string::npos) << done.err;
+  ProcessResult result =
+      run(folder_, {program_path(), "job", "submit", file, "--redis", "unix:" + (folder_ / "none.sock")});
+  expect_says(result, 69, "none.sock");
+  EXPECT_EQ(result.err.find("trying again"), std::string::npos) << result.err;
 }
 
 TEST(SubmitPrivateRedis, KeepsTheJobForTheNextRunOnTheSameFolder) {
   TempDir folder;
   const std::vector<std::string> state{"--state-dir", folder / "state"};
   const auto line = [&](std::vector<std::string> words) {
-    words.insert(words.begin(), program());
+    words.insert(words.begin(), program_path());
     words.insert(words.end(), state.begin(), state.end());
     return words;
   };
-  const Finished kept = run(folder, line({"job", "submit", folder.write("a.py", "result['kept'] = 1")}));
+  const ProcessResult kept = run(folder, line({"job", "submit", folder.write("a.py", "result['kept'] = 1")}));
   expect_says(kept, 0, "job:1:1 waits in");
   expect_says(run(folder, line({"run", folder.write("b.py", "pass")})), 0, "job:1:2");
   EXPECT_TRUE(eventually([&] {
@@ -224,9 +225,9 @@ TEST_F(Job, CancelEndsQueuedAndRunningJobs) {
   expect_says(mycojobs_({"job", "cancel", "1:1"}), 0, "is cancelled");
   Process one = agent(1);
   const std::string running = mycojobs_.submit(kSleeps);
-  ASSERT_TRUE(mycojobs_.explains(running, "running"));
+  ASSERT_TRUE(mycojobs_.wait_for_cause(running, "running"));
   expect_says(mycojobs_({"job", "cancel", running}), 0, "is requested to end");
-  EXPECT_TRUE(mycojobs_.becomes(running, "detail", "cancelled")) << one.err();
+  EXPECT_TRUE(mycojobs_.wait_for_value(running, "detail", "cancelled")) << one.err();
   expect_says(mycojobs_({"job", "cancel", running}), 0, "is cancelled");
   expect_says(mycojobs_({"job", "retry", running}), 65, "permanent");
   EXPECT_EQ(mycojobs_.field(queued, "attempt"), "") << "a cancelled job never started";
@@ -235,7 +236,7 @@ TEST_F(Job, CancelEndsQueuedAndRunningJobs) {
 TEST_F(Job, CancelOfAnEndedJobChangesNothing) {
   Process one = agent(1);
   const std::string key = mycojobs_.submit("pass");
-  ASSERT_TRUE(mycojobs_.becomes(key, "status", "finished"));
+  ASSERT_TRUE(mycojobs_.wait_for_value(key, "status", "finished"));
   expect_says(mycojobs_({"job", "cancel", key}), 0, "had ended before as finished");
   EXPECT_EQ(mycojobs_.field(key, "detail"), "ok");
 }
@@ -243,9 +244,9 @@ TEST_F(Job, CancelOfAnEndedJobChangesNothing) {
 TEST_F(Job, RetryRunsAFailedJobAgainAsItsNextAttempt) {
   Process one = agent(1);
   const std::string key = mycojobs_.submit("import mycojobs\nresult['n'] = 1 / (mycojobs.job.attempt - 1)");
-  ASSERT_TRUE(mycojobs_.becomes(key, "status", "error")) << one.err();
+  ASSERT_TRUE(mycojobs_.wait_for_value(key, "status", "error")) << one.err();
   expect_says(mycojobs_({"job", "retry", key}), 0, "queued again");
-  ASSERT_TRUE(mycojobs_.becomes(key, "status", "finished")) << mycojobs_.field(key, "error");
+  ASSERT_TRUE(mycojobs_.wait_for_value(key, "status", "finished")) << mycojobs_.field(key, "error");
   EXPECT_EQ(mycojobs_.field(key, "attempt"), "2");
   expect_says(mycojobs_({"job", "retry", key}), 65, "has finished");
 }
@@ -272,20 +273,20 @@ TEST_F(Job, InvalidIdsAreNamed) {
 class AnyCommand : public Operator {
  protected:
   // Runs the command in a shell, so the line can contain redirections.
-  Finished shell(const std::string& line) const {
-    return run(folder_, {"/bin/sh", "-c", "exec " + program() + " " + line + " --redis " + redis_.url()});
+  ProcessResult shell(const std::string& line) const {
+    return run(folder_, {"/bin/sh", "-c", "exec " + program_path() + " " + line + " --redis " + redis_.url()});
   }
 };
 
 TEST_F(AnyCommand, SettingsMayPrecedeTheCommand) {
-  expect_says(run(folder_, {program(), "--redis", redis_.url(), "--context", "3", "context", "show", "3"}), 0,
+  expect_says(run(folder_, {program_path(), "--redis", redis_.url(), "--context", "3", "context", "show", "3"}), 0,
               "context 3");
-  expect_says(run(folder_, {program(), "--json", "version"}), 0, "{\"version\":");
-  expect_says(run(folder_, {program(), "--version"}), 0, "mycojobs ");
-  EXPECT_EQ(run(folder_, {program(), "--redis", redis_.url(), "jbo", "list"}).code, 64);
-  expect_says(run(folder_, {program()}), 64, "name a command");
+  expect_says(run(folder_, {program_path(), "--json", "version"}), 0, "{\"version\":");
+  expect_says(run(folder_, {program_path(), "--version"}), 0, "mycojobs ");
+  EXPECT_EQ(run(folder_, {program_path(), "--redis", redis_.url(), "jbo", "list"}).code, 64);
+  expect_says(run(folder_, {program_path()}), 64, "name a command");
   const std::string file = folder_.write("says.py", "import sys\nprint(sys.argv)");
-  EXPECT_EQ(run(folder_, {program(), "--verbose", "version"}).code, 64);
+  EXPECT_EQ(run(folder_, {program_path(), "--verbose", "version"}).code, 64);
 }
 
 TEST_F(AnyCommand, UnwritableOutputIsAnError) {
@@ -327,9 +328,9 @@ TEST_F(AnyCommand, InvalidCommandLineSuggestsTheRightOne) {
 }
 
 TEST_F(AnyCommand, MissingObjectIsReportedWithAHint) {
-  const Finished actor = mycojobs_({"actor", "show", "99"});
+  const ProcessResult actor = mycojobs_({"actor", "show", "99"});
   expect_says(actor, 66, "actor:99 does not exist\n");
-  const Finished context = mycojobs_({"context", "delete", "1"});
+  const ProcessResult context = mycojobs_({"context", "delete", "1"});
   expect_says(context, 66, "there is nothing to delete");
   EXPECT_EQ(context.err.find("grant"), std::string::npos) << context.err;
   expect_says(mycojobs_({"rpc", "job.list", "--url", "http://127.0.0.1:9"}), 69, "the setting api.listen");
@@ -357,10 +358,10 @@ TEST_F(AnyCommand, ConfigCheckRejectsWhatProgramsReject) {
     expect_says(check(setting + " = " + value), 65, ": " + setting + ": ");
   }
   for (const std::string setting : {"runner_key", "coordinator.webhook_secrets"}) {
-    const Finished done = check(setting + " = \"/nowhere/file\"");
-    EXPECT_EQ(done.code, 66);  // the file does not exist
-    EXPECT_NE(done.err.find(": " + setting + ": "), std::string::npos) << done.err;
-    EXPECT_NE(done.err.find("/nowhere/file"), std::string::npos) << done.err;
+    const ProcessResult result = check(setting + " = \"/nowhere/file\"");
+    EXPECT_EQ(result.code, 66);  // the file does not exist
+    EXPECT_NE(result.err.find(": " + setting + ": "), std::string::npos) << result.err;
+    EXPECT_NE(result.err.find("/nowhere/file"), std::string::npos) << result.err;
   }
   expect_says(check("secrets_dir = \"/nowhere/secrets\""), 66,
               ": secrets_dir: /nowhere/secrets: there is no such folder");
@@ -378,16 +379,16 @@ TEST_F(AnyCommand, PublicKeysAreShownAgain) {
     words.insert(words.end(), keys.begin(), keys.end());
     return mycojobs_(words);
   };
-  const Finished made = with_keys({"key", "new", "ann"});
+  const ProcessResult made = with_keys({"key", "new", "ann"});
   EXPECT_EQ(with_keys({"key", "show", "ann"}).out, made.out);
   expect_says(with_keys({"key", "list"}), 0, "ann   " + made.out);
   EXPECT_EQ(with_keys({"key", "show", "bob"}).code, 66);
 }
 
 TEST_F(AnyCommand, RemoteSupervisorsAreListedAsRemote) {
-  const Finished made = mycojobs_({"runner", "create", "--id", "50", "--address", "http://127.0.0.1:9652"});
+  const ProcessResult made = mycojobs_({"runner", "create", "--id", "50", "--address", "http://127.0.0.1:9652"});
   ASSERT_EQ(made.code, 0) << made.err;
-  const Finished listed = mycojobs_({"runner", "list"});
+  const ProcessResult listed = mycojobs_({"runner", "list"});
   expect_says(listed, 0, "elsewhere");
   expect_says(listed, 0, "http://127.0.0.1:9652");
 }

@@ -12,7 +12,7 @@ class StoreFormatE2e : public Operator {};
 TEST_F(Complete, OffersNamesOfTheStore) {
   mycojobs_.submit("pass", {"--caller", "7", "--id", "9"});
   redis_.cli(1, {"LPUSH", "queue:$(touch broken)", "job:1:1"});
-  const Finished jobs = mycojobs_({"complete", "jobs"});
+  const ProcessResult jobs = mycojobs_({"complete", "jobs"});
   EXPECT_EQ(jobs.code, 0);
   EXPECT_EQ(jobs.out, "7:9\n");
   EXPECT_EQ(mycojobs_({"complete", "queues"}).out, "queue:python\n") << "what a shell would expand is left out";
@@ -23,12 +23,12 @@ TEST_F(Complete, OffersNamesOfTheStore) {
 TEST_F(Complete, IsFastAndSilentWithoutRedis) {
   // A closed port, an address that does not answer, and a state folder without a running `dev`, which is not started.
   for (const std::string where : {"redis://127.0.0.1:1", "redis://192.0.2.1:6379", ""}) {
-    std::vector<std::string> words{program(), "complete", "jobs", "--state-dir", folder_ / "nobody"};
+    std::vector<std::string> words{program_path(), "complete", "jobs", "--state-dir", folder_ / "nobody"};
     if (!where.empty()) words.insert(words.end(), {"--redis", where});
     const auto began = std::chrono::steady_clock::now();
-    const Finished done = run(folder_, words);
-    EXPECT_EQ(done.code, 0) << where;
-    EXPECT_EQ(done.out + done.err, "") << where;
+    const ProcessResult result = run(folder_, words);
+    EXPECT_EQ(result.code, 0) << where;
+    EXPECT_EQ(result.out + result.err, "") << where;
     // The command gives up after 0.8 s; the bound allows for a busy machine.
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(20)) << where;
   }

@@ -15,14 +15,15 @@ namespace {
 
 class FirstSteps : public ::testing::Test {
  protected:
-  Finished call(std::vector<std::string> words, std::string input = "") const {
-    words.insert(words.begin(), program());
+  ProcessResult call(std::vector<std::string> words, std::string input = "") const {
+    words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--state-dir", folder_ / "state"});
     return run(folder_, std::move(words), {"LC_ALL=C.UTF-8"}, std::move(input));
   }
-  static void expect_says(const Finished& done, int code, const std::string& words) {
-    EXPECT_EQ(done.code, code) << done.out << done.err;
-    EXPECT_NE((done.out + done.err).find(words), std::string::npos) << words << " in:\n" << done.out << done.err;
+  static void expect_says(const ProcessResult& result, int code, const std::string& words) {
+    EXPECT_EQ(result.code, code) << result.out << result.err;
+    EXPECT_NE((result.out + result.err).find(words), std::string::npos) << words << " in:\n"
+                                                                        << result.out << result.err;
   }
   TempDir folder_;
 };
@@ -43,8 +44,8 @@ class UnreadableFile : public FirstSteps {
     ASSERT_EQ(::chmod((folder_ / "closed").c_str(), 0), 0);
   }
   void TearDown() override { ::chmod((folder_ / "closed").c_str(), 0700); }
-  Finished as_user(std::vector<std::string> words) const {
-    words.insert(words.begin(), program());
+  ProcessResult as_user(std::vector<std::string> words) const {
+    words.insert(words.begin(), program_path());
     if (::geteuid() == 0)
       words.insert(words.begin(), {"setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"});
     return run(folder_, std::move(words),
@@ -79,13 +80,13 @@ TEST_F(UnreadableFile, IsReportedInOneLineByEveryCommand) {
                                             {{"executor", "check", "python", "--samples", in}, 65},
                                             {{"run", folder_ / "job.py", "--state-dir", in}, 74}}) {
     SCOPED_TRACE(::testing::PrintToString(each.words));
-    const Finished done = as_user(each.words);
-    EXPECT_EQ(done.code, each.code) << done.out << done.err;
-    EXPECT_NE((done.out + done.err).find("ermission denied"), std::string::npos) << done.out << done.err;
-    EXPECT_NE((done.out + done.err).find("closed"), std::string::npos) << "names the place: " << done.err;
-    EXPECT_EQ(done.err.find("terminate"), std::string::npos) << done.err;
-    EXPECT_EQ(done.err.find("a bug"), std::string::npos) << done.err;
-    EXPECT_LE(std::count(done.err.begin(), done.err.end(), '\n'), 2) << done.err;
+    const ProcessResult result = as_user(each.words);
+    EXPECT_EQ(result.code, each.code) << result.out << result.err;
+    EXPECT_NE((result.out + result.err).find("ermission denied"), std::string::npos) << result.out << result.err;
+    EXPECT_NE((result.out + result.err).find("closed"), std::string::npos) << "names the place: " << result.err;
+    EXPECT_EQ(result.err.find("terminate"), std::string::npos) << result.err;
+    EXPECT_EQ(result.err.find("a bug"), std::string::npos) << result.err;
+    EXPECT_LE(std::count(result.err.begin(), result.err.end(), '\n'), 2) << result.err;
   }
 }
 
@@ -108,7 +109,7 @@ TEST_F(FirstSteps, UnservedTypesAreRejectedWithAReason) {
 }
 
 TEST_F(FirstSteps, DevRejectsTypesItDoesNotServe) {
-  Process dev(folder_, {program(), "dev", "--api-listen", "", "--state-dir", folder_ / "state"});
+  Process dev(folder_, {program_path(), "dev", "--api-listen", "", "--state-dir", folder_ / "state"});
   ASSERT_TRUE(eventually([&] { return dev.err().find("serves") != std::string::npos; })) << dev.err();
   const std::string script = folder_.write("x.sh", "echo hello\n");
   expect_says(call({"run", script, "--type", "bash"}), 69, "no executor here runs \"bash\"");
@@ -119,12 +120,13 @@ TEST_F(FirstSteps, DevRejectsTypesItDoesNotServe) {
 }
 
 TEST_F(FirstSteps, AddressInUseIsReportedFirst) {
-  Process dev(folder_, {program(), "dev", "--api-listen", "127.0.0.1:0", "--state-dir", folder_ / "first"});
+  Process dev(folder_, {program_path(), "dev", "--api-listen", "127.0.0.1:0", "--state-dir", folder_ / "first"});
   ASSERT_TRUE(eventually([&] { return dev.err().find("JSON-RPC at http://") != std::string::npos; })) << dev.err();
   const std::string log = dev.err();
   const std::size_t from = log.find("JSON-RPC at http://") + 19;
   const std::string address = log.substr(from, log.find_first_not_of("0123456789.:", from) - from);
-  const Finished second = run(folder_, {program(), "dev", "--api-listen", address, "--state-dir", folder_ / "second"});
+  const ProcessResult second =
+      run(folder_, {program_path(), "dev", "--api-listen", address, "--state-dir", folder_ / "second"});
   EXPECT_EQ(second.code, 75) << second.err;
   EXPECT_NE(second.err.find("another program listens there; choose another port with --api-listen"), std::string::npos)
       << second.err;
@@ -141,7 +143,7 @@ TEST_F(FirstSteps, InvalidScriptsAreNamedBeforeAnyWrite) {
               "standard input: byte 2 (0xff, in line 1)");
   expect_says(call({"sandbox", "run", latin}), 65, "byte 16");
   const std::string flow = folder_.write("flow.yaml", "name: f\njobs:\n  a: {file: latin.py}\n  b: {file: empty.py}\n");
-  const Finished checked = call({"flow", "check", flow});
+  const ProcessResult checked = call({"flow", "check", flow});
   expect_says(checked, 65, "flow.yaml:3:7: jobs.a.file: ");
   expect_says(checked, 65, "latin.py: byte 16");
   expect_says(checked, 65, "empty.py: is empty");
@@ -151,7 +153,7 @@ TEST_F(FirstSteps, InvalidScriptsAreNamedBeforeAnyWrite) {
 TEST_F(FirstSteps, FlowCheckRejectsAMistypedType) {
   const std::string flow = folder_.write(
       "flow.yaml", "name: f\njobs:\n  a: {script: pass, type: pyhton}\n  b: {script: pass, type: fortran}\n");
-  const Finished checked = call({"flow", "check", flow});
+  const ProcessResult checked = call({"flow", "check", flow});
   expect_says(checked, 65, "flow.yaml:3:21: jobs.a.type: no executor here runs \"pyhton\"; did you mean \"python\"?");
   EXPECT_EQ(checked.out.find("fortran"), std::string::npos) << "another host may have it";
   const std::string config = folder_.write("config.toml", "script_types = [\"pyhton\"]\n");
@@ -169,7 +171,7 @@ TEST_F(FirstSteps, HelpFitsTheTerminalAndHasGroups) {
   for (const unsigned short width : {std::uint16_t{60}, std::uint16_t{80}, std::uint16_t{120}}) {
     for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
              {"--help"}, {"run", "--help"}, {"flow", "--help"}, {"agent", "--help"}}) {
-      std::vector<std::string> argv{program()};
+      std::vector<std::string> argv{program_path()};
       argv.insert(argv.end(), words.begin(), words.end());
       Pty help(argv, width, {"LC_ALL=C.UTF-8"});
       EXPECT_EQ(help.wait(), 0);
@@ -182,13 +184,13 @@ TEST_F(FirstSteps, HelpFitsTheTerminalAndHasGroups) {
       EXPECT_GT(count, 8U) << help.screen();
     }
   }
-  const Finished all = call({"--help"});
+  const ProcessResult all = call({"--help"});
   for (const char* group : {"To begin:\n  run ", "Jobs and flows:\n  job ", "This program:\n"})
     EXPECT_NE(all.out.find(group), std::string::npos) << group << all.out;
   EXPECT_EQ(all.out.find("Others:"), std::string::npos);
   // A pager does not report the width of its terminal.
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{{"--help"}, {"run", "--help"}}) {
-    const Finished piped = call(words);
+    const ProcessResult piped = call(words);
     std::istringstream lines(piped.out);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80U) << line;
     EXPECT_EQ(piped.out.find("\n\n\n"), std::string::npos) << "two lines free";
@@ -196,18 +198,19 @@ TEST_F(FirstSteps, HelpFitsTheTerminalAndHasGroups) {
 }
 
 TEST_F(FirstSteps, ReceiptsAreNarrowAndStartALine) {
-  const Finished done = call({"run", folder_.write("x.py", "print('no end', end='')"), "--caller", "4294967295"});
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_EQ(done.out, "no end");
-  std::istringstream lines(done.err);
+  const ProcessResult result =
+      call({"run", folder_.write("x.py", "print('no end', end='')"), "--caller", "4294967295"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, "no end");
+  std::istringstream lines(result.err);
   // a dot of the list has two bytes
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 84U) << line;
-  expect_says(done, 0, "all layers");
-  const Finished both =
-      run(folder_,
-          {"sh", "-c", program() + " run " + (folder_ / "x.py") + " --state-dir " + (folder_ / "state") + " 2>&1"});
+  expect_says(result, 0, "all layers");
+  const ProcessResult both = run(
+      folder_,
+      {"sh", "-c", program_path() + " run " + (folder_ / "x.py") + " --state-dir " + (folder_ / "state") + " 2>&1"});
   EXPECT_NE(both.out.find("no end\njob:1:"), std::string::npos) << both.out;
-  const Finished err = call({"run", folder_.write("y.py", "import sys\nsys.stderr.write('no end')")});
+  const ProcessResult err = call({"run", folder_.write("y.py", "import sys\nsys.stderr.write('no end')")});
   EXPECT_NE(err.err.find("no end\njob:1:"), std::string::npos) << err.err;
 }
 

@@ -14,7 +14,7 @@ class FlowCommands : public Operator {
   // Starts an agent and a coordinator that leads context 1.
   void serve() {
     coordinator_.emplace_back(
-        folder_, std::vector<std::string>{program(), "coordinator", "--redis", redis_.url(), "--context", "1",
+        folder_, std::vector<std::string>{program_path(), "coordinator", "--redis", redis_.url(), "--context", "1",
                                           "--state-dir", folder_ / "coordinator"});
     agents_.push_back(agent(20));
     EXPECT_TRUE(eventually([&] {
@@ -24,25 +24,25 @@ class FlowCommands : public Operator {
   bool leads() { return coordinator_.back().err().find("acquired leadership") != std::string::npos; }
   std::string start(const std::string& yaml, std::vector<std::string> more = {}) {
     more.insert(more.begin(), {"flow", "start", write(yaml), "--detach"});
-    Finished done = mycojobs_(more);
-    EXPECT_EQ(done.code, 0) << done.err;
-    EXPECT_TRUE(done.out.starts_with("flow:")) << done.out;
-    return done.out.substr(5, done.out.find('\n') - 5);
+    ProcessResult command_result = mycojobs_(more);
+    EXPECT_EQ(command_result.code, 0) << command_result.err;
+    EXPECT_TRUE(command_result.out.starts_with("flow:")) << command_result.out;
+    return command_result.out.substr(5, command_result.out.find('\n') - 5);
   }
   std::string detail(const std::string& flow) { return mycojobs_.json({"flow", "show", flow}).value("detail", ""); }
   std::string node(const std::string& flow, const std::string& name) {
-    const auto shown = mycojobs_.json({"flow", "show", flow});
-    for (const auto& each : shown["nodes"]) {
+    const auto flow_output = mycojobs_.json({"flow", "show", flow});
+    for (const auto& each : flow_output["nodes"]) {
       if (each["name"] == name) return each["node_status"].get<std::string>() + " " + each.value("detail", "");
     }
     return "absent";
   }
-  bool becomes(const std::string& flow, const std::string& as) {
+  bool wait_for_value(const std::string& flow, const std::string& as) {
     return eventually([&] { return detail(flow) == as; });
   }
   void expect_cause(const std::string& flow, const std::string& cause, const std::string& words) {
     EXPECT_TRUE(eventually([&] {
-      const Finished output = mycojobs_({"flow", "explain", flow});
+      const ProcessResult output = mycojobs_({"flow", "explain", flow});
       return output.out.find(cause + "\n") != std::string::npos && output.out.find(words) != std::string::npos;
     })) << mycojobs_({"flow", "explain", flow}).out;
   }
@@ -63,7 +63,7 @@ jobs:
 TEST_F(FlowCommands, InvalidDefinitionIsReportedCompletely) {
   const std::string file =
       write("name: x\njobs:\n  a: {needs: [b], script: pass, type: python}\n  c: {file: gone.py}\n");
-  const Finished checked = mycojobs_({"flow", "check", file});
+  const ProcessResult checked = mycojobs_({"flow", "check", file});
   expect_says(checked, 65, ":3:15: jobs.a.needs[0]: there is no node \"b\"");
   expect_says(checked, 65, "jobs.c.file: ");
   EXPECT_FALSE(mycojobs_.json({"flow", "check", file})["ok"].get<bool>());
@@ -88,7 +88,7 @@ jobs:
   report: {needs: fetch, script: "print('fresh rows')"}
   always: {needs: [fetch, cached], script: "print('fresh or cached rows')"}
 )yaml");
-  const Finished checked = mycojobs_({"flow", "check", file});
+  const ProcessResult checked = mycojobs_({"flow", "check", file});
   expect_says(checked, 0, "flow.yaml:7:");
   expect_says(checked, 0, "jobs.report.needs: if fetch fails and cached handles that, report is skipped");
   EXPECT_EQ(checked.err.find("always is skipped"), std::string::npos) << checked.err;
@@ -127,13 +127,13 @@ TEST_F(FlowCommands, ListContinuesAfterItsLastRow) {
   for (int pages = 0; pages < 3; ++pages) {
     std::vector<std::string> words{"flow", "list", "--limit", "2", "--json"};
     if (!after.empty()) words.insert(words.end(), {"--after", after});
-    const Finished done = mycojobs_(words);
-    const auto rows = nlohmann::json::parse(done.out, nullptr, false);
-    ASSERT_TRUE(rows.is_array()) << done.out << done.err;
+    const ProcessResult command_result = mycojobs_(words);
+    const auto rows = nlohmann::json::parse(command_result.out, nullptr, false);
+    ASSERT_TRUE(rows.is_array()) << command_result.out << command_result.err;
     for (const auto& row : rows) met.push_back(row["flow"].dump());
     after = met.back();
-    EXPECT_EQ(done.err.find("there are more: continue with --after " + after) != std::string::npos, pages < 2)
-        << done.err;
+    EXPECT_EQ(command_result.err.find("there are more: continue with --after " + after) != std::string::npos, pages < 2)
+        << command_result.err;
   }
   EXPECT_EQ(met, (std::vector<std::string>{"5", "4", "3", "2", "1"}));
 }
@@ -150,24 +150,24 @@ TEST_F(FlowCommands, ScriptFilesAreReadRelativeToTheFile) {
 
 TEST_F(FlowCommands, MissingCoordinatorIsReported) {
   write(kPipeline);
-  const Finished started = mycojobs_({"flow", "start", folder_ / "flow.yaml", "--detach"});
+  const ProcessResult started = mycojobs_({"flow", "start", folder_ / "flow.yaml", "--detach"});
   expect_says(started, 0, "no coordinator leads context 1");
   expect_cause("1", "coordinator_missing", "`mycojobs coordinator --redis URL --context 1`");
   expect_cause("1", "no_runner", "no runner serves queue:python");
-  const Finished planned = mycojobs_({"job", "explain", mycojobs_.json({"flow", "show", "1"})["nodes"][1]["job"]});
+  const ProcessResult planned = mycojobs_({"job", "explain", mycojobs_.json({"flow", "show", "1"})["nodes"][1]["job"]});
   expect_says(planned, 0, "flow explain 1");
 }
 
 TEST_F(FlowCommands, ListAndShowReportTheSameStatus) {
   serve();
   const std::string flow = start("name: ap\njobs:\n  ship: {approval: \"ok?\"}\n  more: {pause: look}\n");
-  ASSERT_TRUE(becomes(flow, "waiting"));
+  ASSERT_TRUE(wait_for_value(flow, "waiting"));
   expect_says(mycojobs_({"flow", "list"}), 0, "waiting");
   EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "waiting"}).at(0).value("detail", ""), "waiting");
   EXPECT_EQ(mycojobs_.json({"flow", "list", "--status", "started"}).size(), 1U) << "as its record says";
   EXPECT_TRUE(mycojobs_.json({"flow", "list", "--status", "running"}).empty());
-  for (const FlowStateText& row : flow_words())
-    EXPECT_EQ(mycojobs_({"flow", "list", "--status", std::string(row.word)}).code, 0) << row.word;
+  for (const FlowDisplayState& row : flow_display_states())
+    EXPECT_EQ(mycojobs_({"flow", "list", "--status", std::string(row.state)}).code, 0) << row.state;
   expect_says(mycojobs_({"flow", "approve", flow, "ship"}), 0, "has the approval (waiting)");
 }
 
@@ -193,10 +193,10 @@ TEST_F(FlowCommands, ManualFlowRunsStepByStep) {
   expect_says(mycojobs_({"flow", "signal", flow, "go", "--payload", "{\"pin\": 4711}"}), 0, "has the signal");
   expect_cause(flow, "pause", "`mycojobs flow resume " + flow + " hold`");
   expect_says(mycojobs_({"flow", "resume", flow, "hold"}), 0, "is resumed");
-  EXPECT_TRUE(becomes(flow, "completed"));
+  EXPECT_TRUE(wait_for_value(flow, "completed"));
   expect_cause(flow, "finished", "has finished");
   expect_says(mycojobs_({"flow", "timeline", flow}), 0, "approved ok by 12: ship it");
-  const Finished journal = mycojobs_({"flow", "journal", flow, "--follow"});
+  const ProcessResult journal = mycojobs_({"flow", "journal", flow, "--follow"});
   expect_says(journal, 0, "node_completed");
   EXPECT_EQ(journal.out.find("4711"), std::string::npos) << "what a signal carries is not shown";
   expect_says(mycojobs_({"flow", "result", flow}), 0, "ok.actor = 12");
@@ -215,7 +215,7 @@ jobs:
   a: {script: "1/0", type: python}
   b: {needs: [a], script: "pass", type: python}
 )");
-  EXPECT_TRUE(becomes(flow, "failed"));
+  EXPECT_TRUE(wait_for_value(flow, "failed"));
   expect_cause(flow, "node_failed", "ZeroDivisionError");
   EXPECT_EQ(node(flow, "b"), "failed dependency_failed");
   expect_says(mycojobs_({"flow", "result", flow}), 1, "ZeroDivisionError");
@@ -224,7 +224,7 @@ jobs:
     const auto nodes = mycojobs_.json({"flow", "show", flow})["nodes"];
     return detail(flow) == "failed" && nodes[0].value("attempt", 0) == 2;
   }));
-  const Finished again = mycojobs_({"flow", "replay", flow});
+  const ProcessResult again = mycojobs_({"flow", "replay", flow});
   expect_says(again, 0, "flow:");
   EXPECT_NE(again.out, "flow:" + flow + "\n");
 }
@@ -232,7 +232,7 @@ jobs:
 TEST_F(FlowCommands, FollowedFlowShowsChangesAndItsExitCode) {
   serve();
   write("name: quick\njobs:\n  a: {script: \"pass\", type: python}\n  b: {needs: [a], log: hello}\n");
-  const Finished good = mycojobs_({"flow", "start", folder_ / "flow.yaml", "--follow"});
+  const ProcessResult good = mycojobs_({"flow", "start", folder_ / "flow.yaml", "--follow"});
   expect_says(good, 0, "a  completed");
   expect_says(good, 0, "flow 1 completed");
   EXPECT_EQ(good.err.find("finished"), std::string::npos) << "one set of words";
@@ -249,7 +249,7 @@ TEST_F(FlowCommands, UnfollowedFlowContinues) {
   Process following(folder_, mycojobs_.line({"flow", "start", folder_ / "flow.yaml", "--follow"}));
   EXPECT_TRUE(eventually([&] { return following.err().find("a  running") != std::string::npos; })) << following.err();
   following.signal(SIGINT);
-  const Finished left = following.wait();
+  const ProcessResult left = following.wait();
   expect_says(left, 130, "`mycojobs flow watch 1` shows it again");
   EXPECT_EQ(detail("1"), "running");
   expect_cause("1", "running", "lease of runner 20 expires in");
@@ -271,8 +271,8 @@ TEST_F(FlowCommands, InterruptedWatchIsReported) {
     watching.signal(SIGINT);
     EXPECT_EQ(watching.wait().code, 130) << words[1];
   }
-  const std::string shown = mycojobs_({"flow", "show", flow}).out;
-  EXPECT_NE(shown.find("a asks: ask nobody"), std::string::npos) << shown;
+  const std::string flow_output = mycojobs_({"flow", "show", flow}).out;
+  EXPECT_NE(flow_output.find("a asks: ask nobody"), std::string::npos) << flow_output;
 }
 
 TEST_F(FlowCommands, LogsOfAllNodesAndAttemptsAreInOrder) {
@@ -285,7 +285,7 @@ jobs:
   a: {needs: b, log: "all said"}
   kid: {needs: a, flow: {name: kid, jobs: {x: {log: hi}}}}
 )yaml");
-  const Finished followed = mycojobs_({"flow", "logs", flow, "--follow"});
+  const ProcessResult followed = mycojobs_({"flow", "logs", flow, "--follow"});
   EXPECT_EQ(followed.code, 0) << followed.err;
   const auto at = [&](const std::string& text) { return followed.out.find(text); };
   ASSERT_NE(at("z | first\n"), std::string::npos) << followed.out;

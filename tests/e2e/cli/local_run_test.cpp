@@ -9,12 +9,12 @@ namespace {
 
 class LocalRun : public ::testing::Test {
  protected:
-  Finished call(std::vector<std::string> words) const {
-    words.insert(words.begin(), program());
+  ProcessResult call(std::vector<std::string> words) const {
+    words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--state-dir", folder_ / "state"});
     return run(folder_, std::move(words));
   }
-  Finished sandbox_run(const std::string& script, std::vector<std::string> more = {}) const {
+  ProcessResult sandbox_run(const std::string& script, std::vector<std::string> more = {}) const {
     std::vector<std::string> words{"sandbox", "run", folder_.write("job.py", script)};
     words.insert(words.end(), more.begin(), more.end());
     return call(std::move(words));
@@ -23,19 +23,20 @@ class LocalRun : public ::testing::Test {
 };
 
 TEST_F(LocalRun, ShowsOutputOutcomeAndLayers) {
-  const Finished done = sandbox_run("import sys\nprint('to out')\nprint('to err', file=sys.stderr)\nresult['a'] = 1");
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_EQ(done.out, "to out\n");
+  const ProcessResult result =
+      sandbox_run("import sys\nprint('to out')\nprint('to err', file=sys.stderr)\nresult['a'] = 1");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, "to out\n");
   for (const char* part : {"to err", "a = 1", "status  ok", "wall", "seccomp", "landlock"}) {
-    EXPECT_NE(done.err.find(part), std::string::npos) << part << "\n" << done.err;
+    EXPECT_NE(result.err.find(part), std::string::npos) << part << "\n" << result.err;
   }
 }
 
 TEST_F(LocalRun, JsonIsTheWholeOutcome) {
-  const Finished done = sandbox_run("import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)", {"--json"});
-  EXPECT_EQ(done.code, 126) << done.err;
-  const auto outcome = nlohmann::json::parse(done.out, nullptr, false);
-  ASSERT_TRUE(outcome.is_object()) << done.out;
+  const ProcessResult result = sandbox_run("import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)", {"--json"});
+  EXPECT_EQ(result.code, 126) << result.err;
+  const auto outcome = nlohmann::json::parse(result.out, nullptr, false);
+  ASSERT_TRUE(outcome.is_object()) << result.out;
   EXPECT_EQ(outcome["status"], "violation");
   EXPECT_EQ(outcome["violation"]["syscall"], "ptrace");
   EXPECT_EQ(outcome["violation"]["pid"], 2);
@@ -55,11 +56,11 @@ TEST_F(LocalRun, EndsAreDistinguished) {
       {"import time; time.sleep(60)", 124, "timeout_wall"},
   };
   for (const auto& [script, code, status] : rows) {
-    const Finished done = sandbox_run(script, {"--policy", limits, "--json"});
-    const auto outcome = nlohmann::json::parse(done.out, nullptr, false);
-    ASSERT_TRUE(outcome.is_object()) << done.out << done.err;
+    const ProcessResult result = sandbox_run(script, {"--policy", limits, "--json"});
+    const auto outcome = nlohmann::json::parse(result.out, nullptr, false);
+    ASSERT_TRUE(outcome.is_object()) << result.out << result.err;
     EXPECT_EQ(outcome["status"], status) << script << outcome["reason"];
-    EXPECT_NE(done.code, 0);
+    EXPECT_NE(result.code, 0);
   }
 }
 
@@ -68,9 +69,9 @@ TEST_F(LocalRun, ErrorsAreNamed) {
   const std::string script = folder_.write("job.py", "pass");
   EXPECT_NE(call({"sandbox", "run", script, "--type", "cobol"}).err.find("cobol"), std::string::npos);
   const std::string policy = folder_.write("bad.toml", "memroy = 1");
-  const Finished done = call({"sandbox", "run", script, "--policy", policy});
-  EXPECT_NE(done.code, 0);
-  EXPECT_NE(done.err.find("memroy"), std::string::npos) << done.err;
+  const ProcessResult result = call({"sandbox", "run", script, "--policy", policy});
+  EXPECT_NE(result.code, 0);
+  EXPECT_NE(result.err.find("memroy"), std::string::npos) << result.err;
 }
 
 // A server on the host's loopback represents the Internet: only an address in the allow-list is reachable.
@@ -84,7 +85,7 @@ TEST_F(LocalRun, AllowListUsesOnlyTheProxy) {
   ASSERT_TRUE(eventually([&] { return server.out().find('\n') != std::string::npos; })) << server.err();
   const std::string port = server.out().substr(0, server.out().find('\n'));
   const std::string policy = folder_.write("policy.toml", "net = [\"127.0.0.1:" + port + "\"]");
-  const Finished done = sandbox_run(R"(
+  const ProcessResult result = sandbox_run(R"(
 import os, socket, urllib.request
 port = )" + port + R"(
 os.environ.pop('no_proxy'); os.environ.pop('NO_PROXY')
@@ -99,11 +100,12 @@ refused(lambda: socket.create_connection(('1.1.1.1', 53), 2))
 refused(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
 refused(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW))
 )",
-                                    {"--policy", policy});
-  EXPECT_EQ(done.code, 0) << done.err;
-  EXPECT_EQ(done.out, "from outside\nHTTPError\nHTTPError\nConnectionRefusedError\nOSError\nOSError\nPermissionError\n")
-      << done.err;
-  EXPECT_NE(done.err.find("169.254.169.254"), std::string::npos) << "what was refused is told: " << done.err;
+                                           {"--policy", policy});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out,
+            "from outside\nHTTPError\nHTTPError\nConnectionRefusedError\nOSError\nOSError\nPermissionError\n")
+      << result.err;
+  EXPECT_NE(result.err.find("169.254.169.254"), std::string::npos) << "what was refused is told: " << result.err;
 }
 
 TEST_F(LocalRun, LearnPrintsAPolicyThatSuffices) {
@@ -115,14 +117,14 @@ libc.syscall(317, 9, 0, 0)  # seccomp, which no policy grants
 try: print('child', os.waitpid(os.fork() or os._exit(7), 0)[1] >> 8)
 except OSError as error: print(error)
 )");
-  const Finished learned = call({"policy", "learn", script});
+  const ProcessResult learned = call({"policy", "learn", script});
   EXPECT_EQ(learned.code, 0) << learned.err;
   EXPECT_NE(learned.out.find("syscalls.add = [\"inotify_init1\"]"), std::string::npos) << learned.out;
   EXPECT_NE(learned.out.find("exec = true"), std::string::npos) << learned.out;
   EXPECT_NE((learned.out + learned.err).find("calls seccomp, which is never granted"), std::string::npos);
   const std::string policy = folder_.write("learned.toml", learned.out.substr(learned.out.find("# what")));
-  const Finished done = call({"sandbox", "run", script, "--policy", policy});
-  EXPECT_EQ(done.out, "watch True\nchild 7\n") << done.err;
+  const ProcessResult result = call({"sandbox", "run", script, "--policy", policy});
+  EXPECT_EQ(result.out, "watch True\nchild 7\n") << result.err;
 }
 
 // Reads many files, as the import of a large library does.
@@ -138,13 +140,13 @@ for attempt in (lambda: open('/srv/aaa/needed'), os.fork):
     try: attempt()
     except OSError: pass
 )");
-  const Finished learned = call({"policy", "learn", script, "--json"});
+  const ProcessResult learned = call({"policy", "learn", script, "--json"});
   EXPECT_EQ(learned.code, 0) << learned.err;
-  const auto shown = nlohmann::json::parse(learned.out);
-  EXPECT_NE(shown.at("policy").dump().find("/srv/many/"), std::string::npos) << learned.out;
-  EXPECT_EQ(shown.at("policy").value("exec", false), true) << learned.out;
-  EXPECT_NE(shown.at("seen").dump().find("more than can be shown"), std::string::npos);
-  const Finished small = call({"policy", "learn", folder_.write("few.py", R"(
+  const auto output = nlohmann::json::parse(learned.out);
+  EXPECT_NE(output.at("policy").dump().find("/srv/many/"), std::string::npos) << learned.out;
+  EXPECT_EQ(output.at("policy").value("exec", false), true) << learned.out;
+  EXPECT_NE(output.at("seen").dump().find("more than can be shown"), std::string::npos);
+  const ProcessResult small = call({"policy", "learn", folder_.write("few.py", R"(
 import glob
 for path in glob.glob('/usr/lib/python3*/**/*.py', recursive=True)[:1000]:
     with open(path, 'rb') as file: file.read(1)

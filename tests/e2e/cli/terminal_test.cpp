@@ -27,12 +27,12 @@ std::size_t widest(const std::string& screen) {
 class Terminal : public ::testing::Test {
  protected:
   std::vector<std::string> line(std::vector<std::string> words) const {
-    words.insert(words.begin(), program());
+    words.insert(words.begin(), program_path());
     words.insert(words.end(), {"--state-dir", folder_ / "state"});
     return words;
   }
   nlohmann::json job(const std::string& id) const {
-    const Finished shown = run(folder_, line({"job", "show", id, "--json"}));
+    const ProcessResult shown = run(folder_, line({"job", "show", id, "--json"}));
     const auto parsed = nlohmann::json::parse(shown.out, nullptr, false);
     return parsed.is_object() ? parsed : nlohmann::json{{"error", shown.err}};
   }
@@ -91,7 +91,7 @@ TEST_F(Terminal, JobOfAKilledRunIsNotRunAndIsExplained) {
   ASSERT_TRUE(killed.shows("up")) << killed.screen();
   ::kill(killed.pid(), SIGKILL);
   EXPECT_EQ(killed.wait(), 128 + SIGKILL);
-  Finished why;
+  ProcessResult why;
   EXPECT_TRUE(eventually([&] {
     why = run(folder_, line({"job", "explain", "1"}));
     return why.out.find("it is not running") != std::string::npos;
@@ -143,7 +143,7 @@ TEST_F(Terminal, FlowStartLeavesItsFlowRunning) {
   start.type(kCtrlC);
   EXPECT_EQ(start.wait(), 130) << start.screen();
   expect_no_complaint(start.screen());
-  const Finished shown = run(folder_, line({"flow", "show", "1", "--json"}));
+  const ProcessResult shown = run(folder_, line({"flow", "show", "1", "--json"}));
   EXPECT_EQ(nlohmann::json::parse(shown.out, nullptr, false).value("status", ""), "started") << shown.out << shown.err;
 }
 
@@ -191,10 +191,10 @@ TEST_F(Terminal, TimeoutCancelsTheJob) {
 TEST_F(Terminal, RunUnderTimeoutLeavesNothingRunning) {
   std::vector<std::string> words = line({"run", folder_.write("long.py", kSleeps)});
   words.insert(words.begin(), {"timeout", "2"});
-  const Finished limited = run(folder_, words);
+  const ProcessResult limited = run(folder_, words);
   EXPECT_EQ(limited.code, 124) << limited.err;
   expect_no_complaint(limited.err);
-  const Finished list = run(folder_, line({"job", "list", "--status", "started", "--json"}));
+  const ProcessResult list = run(folder_, line({"job", "list", "--status", "started", "--json"}));
   EXPECT_EQ(nlohmann::json::parse(list.out, nullptr, false), nlohmann::json::array()) << limited.err << list.err;
 }
 
@@ -230,14 +230,14 @@ TEST_F(Terminal, OutputOfAJobCannotControlTheTerminal) {
 }
 
 TEST_F(Terminal, PipeReceivesTheBytesUnchanged) {
-  const Finished done = run(folder_, line({"run", folder_.write("evil.py", kEvil)}));
+  const ProcessResult result = run(folder_, line({"run", folder_.write("evil.py", kEvil)}));
   const std::string wanted =
       "A\x1b[2J\x1b]0;owned\x07"
       "B\xc2\x9b"
       "31mC\xe2\x80\xae"
       "D\xff\n100%\r  3%\nno end";
-  EXPECT_EQ(done.out, wanted);
-  EXPECT_EQ(done.err.find('\x1b'), std::string::npos) << "talk is for people: " << done.err;
+  EXPECT_EQ(result.out, wanted);
+  EXPECT_EQ(result.err.find('\x1b'), std::string::npos) << "talk is for people: " << result.err;
 }
 
 }  // namespace

@@ -17,16 +17,16 @@ class WorkflowCommands : public ::testing::Test {
     for (const char* name : {"order", "choreography"})
       fs::copy(fs::path(mj::test::source_folder()) / "examples" / "workflow" / name, folder_ / name);
   }
-  Finished mycojobs(std::vector<std::string> words) {
-    words.insert(words.begin(), {program(), "workflow"});
+  ProcessResult mycojobs(std::vector<std::string> words) {
+    words.insert(words.begin(), {program_path(), "workflow"});
     return run(folder_, words);
   }
   Json json(std::vector<std::string> words, int code) {
     words.emplace_back("--json");
-    const Finished done = mycojobs(words);
-    EXPECT_EQ(done.code, code) << done.out << done.err;
-    auto parsed = Json::parse(done.out, nullptr, false);
-    EXPECT_FALSE(parsed.is_discarded()) << done.out << done.err;
+    const ProcessResult result = mycojobs(words);
+    EXPECT_EQ(result.code, code) << result.out << result.err;
+    auto parsed = Json::parse(result.out, nullptr, false);
+    EXPECT_FALSE(parsed.is_discarded()) << result.out << result.err;
     return parsed.is_discarded() ? Json::object() : parsed;
   }
   std::string change(const std::string& file, const std::string& what, const std::string& with) {
@@ -55,12 +55,12 @@ TEST_F(WorkflowCommands, ProblemsAreReportedWithFileLineAndPath) {
   change("order/order.json", R"("stock/release@1", "payment)", R"("stock/relase@1", "payment)");
   change("order/order.json", R"("module": "charge.py")", R"("module": "gone.py")");
   change("order/order.lua", "local function fail(state)", "local function fail(state");
-  const Finished done = mycojobs({"check", manifest_});
+  const ProcessResult result = mycojobs({"check", manifest_});
   for (const char* output :
        {"order.json:35:9: ", "schemas.order/State@1.properties.order", "order/Gone@1", "schemas.order/Event@1.oneOf[1]",
         "effects_emitted[1]: the effect \"stock/relase@1\" is not declared; did you mean",
         "effects[2].module: ", "gone.py: no such file", "order.lua:31:1: "})
-    expect_says(done, 65, output);
+    expect_says(result, 65, output);
   const Json shown = json({"check", manifest_}, 65);
   EXPECT_FALSE(shown["ok"].get<bool>());
   EXPECT_EQ(shown["problems"].size(), 5U) << shown.dump(2);
@@ -110,9 +110,9 @@ TEST_F(WorkflowCommands, CheckReadsOnlyFilesBelowTheManifest) {
 }
 
 TEST_F(WorkflowCommands, TestPlaysTheExamples) {
-  const Finished done = mycojobs({"test", scenarios_, folder_ / "choreography/shop.test.json"});
-  expect_says(done, 0, "all as expected");
-  EXPECT_NE(done.out.find("ok    a small order is reserved and paid"), std::string::npos) << done.out;
+  const ProcessResult result = mycojobs({"test", scenarios_, folder_ / "choreography/shop.test.json"});
+  expect_says(result, 0, "all as expected");
+  EXPECT_NE(result.out.find("ok    a small order is reserved and paid"), std::string::npos) << result.out;
   const Json shown = json({"test", scenarios_, folder_ / "choreography/shop.test.json"}, 0);
   EXPECT_TRUE(shown["ok"].get<bool>());
   EXPECT_EQ(shown["played"], 12);
@@ -124,11 +124,11 @@ TEST_F(WorkflowCommands, TestPlaysTheExamples) {
 
 TEST_F(WorkflowCommands, MismatchHasItsPlaceAndDifference) {
   change("order/order.test.json", R"("pc": "paid", "attempt": 1)", R"("pc": "paid", "attempt": 2)");
-  const Finished done = mycojobs({"test", scenarios_});
-  expect_says(done, 1, "FAIL  a small order is reserved and paid");
+  const ProcessResult result = mycojobs({"test", scenarios_});
+  expect_says(result, 1, "FAIL  a small order is reserved and paid");
   for (const char* output : {"order.test.json:28:49: scenarios[0].steps[2].expect.state.order 7.attempt: ",
                              "-   \"attempt\": 2,", "+   \"attempt\": 1,", "9 scenarios", "1 failed"})
-    expect_says(done, 1, output);
+    expect_says(result, 1, output);
   const Json shown = json({"test", scenarios_}, 1);
   EXPECT_EQ(shown["failed"], 1);
   const Json problem = shown["files"][0]["scenarios"][0]["problems"][0];
@@ -152,9 +152,9 @@ TEST_F(WorkflowCommands, InvalidScenarioOrManifestIsNotPlayed) {
 TEST_F(WorkflowCommands, NewManifestIsPlayedOnTheOldScenarios) {
   fs::copy(folder_ / "order", folder_ / "next");
   change("next/order.lua", "local ATTEMPTS = 3", "local ATTEMPTS = 2");
-  const Finished done = mycojobs({"test", scenarios_, "--manifest", folder_ / "next/order.json"});
-  expect_says(done, 1, "FAIL  a charge that fails is tried three times");
-  expect_says(done, 1, "1 failed");
+  const ProcessResult result = mycojobs({"test", scenarios_, "--manifest", folder_ / "next/order.json"});
+  expect_says(result, 1, "FAIL  a charge that fails is tried three times");
+  expect_says(result, 1, "1 failed");
 }
 
 TEST_F(WorkflowCommands, SimulateShowsTheEffectOfANewManifest) {
@@ -193,11 +193,11 @@ TEST_F(WorkflowCommands, DiffReportsChangesAndBlockingInstances) {
   change("next/order.lua", "local ATTEMPTS = 3", "local ATTEMPTS = 4");
   change("next/order.json", "\"maximum\": 1000", "\"maximum\": 10");
   const std::string next = folder_ / "next/order.json";
-  const Finished done = mycojobs({"diff", manifest_, next, "--history", history});
+  const ProcessResult result = mycojobs({"diff", manifest_, next, "--history", history});
   for (const char* output : {"schema order/Placed@1: changed", "-       \"maximum\": 1000,", "+       \"maximum\": 10,",
                              "code order.lua: changed", "- local ATTEMPTS = 3", "+ local ATTEMPTS = 4",
                              "an apply now is refused: ", "keeps its code"})
-    expect_says(done, 1, output);
+    expect_says(result, 1, output);
   const Json shown = json({"diff", manifest_, next, "--history", history}, 1);
   EXPECT_EQ(shown["differences"].size(), 2U);
   EXPECT_TRUE(shown["apply"]["refused"].get<bool>());

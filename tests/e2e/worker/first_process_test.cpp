@@ -40,7 +40,7 @@ print(seen, 'orphans,', children() - own, 'left')
 )";
 
 // Returns the pid, in this namespace, of the process that unshare started.
-pid_t child_of(pid_t pid) {
+pid_t find_child(pid_t pid) {
   pid_t child = -1;
   eventually([&] {
     const std::string id = std::to_string(pid);
@@ -52,7 +52,7 @@ pid_t child_of(pid_t pid) {
 class FirstProcess : public ::testing::Test {
  protected:
   explicit FirstProcess(const std::vector<std::string>& words = {"coordinator", "--api-listen", ""})
-      : redis_(folder_), unshare_(start(words)), first_(child_of(unshare_.pid())) {}
+      : redis_(folder_), unshare_(start(words)), first_(find_child(unshare_.pid())) {}
   void SetUp() override { wait_for("coordinator of"); }
   void wait_for(const std::string& text) {
     ASSERT_TRUE(eventually([&] { return unshare_.err().find(text) != std::string::npos; })) << unshare_.err();
@@ -64,13 +64,13 @@ class FirstProcess : public ::testing::Test {
   Process start(const std::vector<std::string>& words) {
     std::vector<std::string> argv{"unshare", "--pid", "--fork", "--mount-proc", "--kill-child"};
     for (const auto& word : as_user({"--user", "--map-current-user"})) argv.push_back(word);
-    argv.push_back(program());
+    argv.push_back(program_path());
     argv.insert(argv.end(), words.begin(), words.end());
     for (const auto& word : {std::string("--redis"), redis_.url(), std::string("--state-dir"), folder_ / "state"})
       argv.push_back(word);
     return Process(folder_, argv);
   }
-  Finished inside(const std::vector<std::string>& words) {
+  ProcessResult inside(const std::vector<std::string>& words) {
     std::vector<std::string> argv{"nsenter", "--target", std::to_string(first_), "--pid", "--mount"};
     for (const auto& word : as_user({"--user", "--preserve-credentials"})) argv.push_back(word);
     argv.insert(argv.end(), words.begin(), words.end());
@@ -84,15 +84,15 @@ class FirstProcess : public ::testing::Test {
 };
 
 TEST_F(FirstProcess, ReapsOrphansAndDrainsOnRequest) {
-  const Finished orphans = inside({"python3", "-c", kOrphans, "1", "100"});
+  const ProcessResult orphans = inside({"python3", "-c", kOrphans, "1", "100"});
   EXPECT_EQ(orphans.out, "100 orphans, 0 left\n") << orphans.err;
   ::kill(first_, SIGTERM);
-  const Finished end = unshare_.wait();
+  const ProcessResult end = unshare_.wait();
   EXPECT_EQ(end.code, 0) << end.err;
 }
 
 TEST_F(FirstProcess, ExitsLikeItsProgram) {
-  const pid_t program = child_of(first_);
+  const pid_t program = find_child(first_);
   ASSERT_EQ(::kill(program, SIGKILL), 0);
   EXPECT_EQ(unshare_.wait().code, 128 + SIGKILL);
 }
@@ -106,24 +106,24 @@ class FirstProcessAgent : public FirstProcess {
   int health() {
     const std::string log = unshare_.err();
     const auto begin = log.find("health at ") + 10;
-    return inside({program(), "health", "--url", log.substr(begin, log.find('/', begin + 7) - begin)}).code;
+    return inside({program_path(), "health", "--url", log.substr(begin, log.find('/', begin + 7) - begin)}).code;
   }
 };
 
 TEST_F(FirstProcessAgent, ReapsTenThousandOrphansAndStopsInTime) {
-  ASSERT_TRUE(is_up(redis_, 20));
+  ASSERT_TRUE(wait_until_registered(redis_, 20));
   EXPECT_TRUE(eventually([&] { return health() == 0; }));
-  const Finished orphans = inside({"python3", "-c", kOrphans, "20", "500"});
+  const ProcessResult orphans = inside({"python3", "-c", kOrphans, "20", "500"});
   EXPECT_EQ(orphans.out, "10000 orphans, 0 left\n") << orphans.err;
   const PlainJob job{.script = "import time; time.sleep(3); print('done')"};
   submit(redis_, job);
   ASSERT_TRUE(eventually([&] { return field(redis_, job, "status") == "started"; })) << unshare_.err();
   EXPECT_EQ(health(), 0);
   ::kill(first_, SIGTERM);
-  const Finished end = unshare_.wait(Seconds(60));
+  const ProcessResult end = unshare_.wait(Seconds(60));
   EXPECT_EQ(end.code, 0) << end.err;
   EXPECT_NE(end.err.find("draining: 1 job to finish"), std::string::npos) << end.err;
-  EXPECT_EQ(status_at_end(redis_, job), "finished");
+  EXPECT_EQ(wait_for_status(redis_, job), "finished");
 }
 
 }  // namespace

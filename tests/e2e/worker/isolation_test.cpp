@@ -19,17 +19,18 @@ class IsolationE2e : public Operator {
  protected:
   std::string plugin_folder(const std::string& fault) const {
     const std::string folder = folder_ / "plugins";
-    const fs::path built = fs::path(program()).parent_path().parent_path() / "tests/plugin/broken" / fault;
+    const fs::path built = fs::path(program_path()).parent_path().parent_path() / "tests/plugin/broken" / fault;
     fs::create_directories(folder);
     fs::copy_file(built, folder + "/cat.so");
     fs::permissions(folder + "/cat.so", fs::perms(0644));
     return folder;
   }
   std::string submit_cat(int caller = 1) const {
-    Finished done = mycojobs_({"job", "submit", "-", "--type", "cat", "--caller", std::to_string(caller)}, "x\n");
-    EXPECT_EQ(done.code, 0) << done.err;
-    if (done.out.ends_with('\n')) done.out.pop_back();
-    return done.out;
+    ProcessResult result =
+        mycojobs_({"job", "submit", "-", "--type", "cat", "--caller", std::to_string(caller)}, "x\n");
+    EXPECT_EQ(result.code, 0) << result.err;
+    if (result.out.ends_with('\n')) result.out.pop_back();
+    return result.out;
   }
   std::uint64_t ended_ms(const std::string& job) const {
     const std::string text = mycojobs_.field(job, "ended_ms");
@@ -38,12 +39,12 @@ class IsolationE2e : public Operator {
   // Runs one job that writes and ends, and one that is cancelled. Returns the later of their end times.
   std::uint64_t others_go_on() const {
     const std::string long_one = mycojobs_.submit(kSleeps);
-    EXPECT_TRUE(mycojobs_.becomes(long_one, "status", "started"));
+    EXPECT_TRUE(mycojobs_.wait_for_value(long_one, "status", "started"));
     const std::string short_one = mycojobs_.submit("print('hello')\nresult['a'] = 'b'");
-    EXPECT_TRUE(mycojobs_.becomes(short_one, "status", "finished"));
+    EXPECT_TRUE(mycojobs_.wait_for_value(short_one, "status", "finished"));
     EXPECT_EQ(mycojobs_({"job", "logs", short_one}).out, "hello\n");
     EXPECT_EQ(mycojobs_({"job", "cancel", long_one}).code, 0);
-    EXPECT_TRUE(mycojobs_.becomes(long_one, "detail", "cancelled"));
+    EXPECT_TRUE(mycojobs_.wait_for_value(long_one, "detail", "cancelled"));
     return std::max(ended_ms(long_one), ended_ms(short_one));
   }
 };
@@ -57,7 +58,8 @@ TEST_F(IsolationE2e, HangingPrepareDelaysNoOtherJob) {
   for (const std::string& job : hang) later += ended_ms(job) > over ? 1 : 0;
   EXPECT_GT(later, 0U);
   // The plugin pauses between its faults: 40 s in total on an idle machine.
-  EXPECT_TRUE(mycojobs_.becomes(hang[0], "detail", "setup_error", Seconds(100))) << mycojobs_.field(hang[0], "detail");
+  EXPECT_TRUE(mycojobs_.wait_for_value(hang[0], "detail", "setup_error", Seconds(100)))
+      << mycojobs_.field(hang[0], "detail");
   EXPECT_NE(mycojobs_.field(hang[0], "error").find("plugin cat"), std::string::npos);
   EXPECT_EQ(mycojobs_({"job", "cancel", hang[3]}).code, 0);
   EXPECT_TRUE(eventually([&] { return mycojobs_.field(hang[3], "status") == "error"; }));
@@ -70,7 +72,7 @@ TEST_F(IsolationE2e, HangingInterpretDelaysNoOtherJob) {
   const std::uint64_t over = others_go_on();
   std::uint64_t last = 0;
   for (const std::string& job : hang) {
-    EXPECT_TRUE(mycojobs_.becomes(job, "status", "finished")) << "the default result is used";
+    EXPECT_TRUE(mycojobs_.wait_for_value(job, "status", "finished")) << "the default result is used";
     last = std::max(last, ended_ms(job));
   }
   EXPECT_GT(last, 0U);
@@ -122,7 +124,7 @@ for i in range(40):
 time.sleep(600)
 )";
   const std::string attack = mycojobs_.submit(script, {"--policy", policy, "--config", config});
-  EXPECT_TRUE(mycojobs_.becomes(attack, "status", "started"));
+  EXPECT_TRUE(mycojobs_.wait_for_value(attack, "status", "started"));
   others_go_on();
   // The attack can block in listen() on its own socket for minutes, so the test does not wait for its end.
   ASSERT_TRUE(eventually([&] {
@@ -132,14 +134,14 @@ time.sleep(600)
   EXPECT_EQ(mycojobs_({"job", "logs", attack}).out.find("sent"), std::string::npos);
   EXPECT_EQ(mycojobs_.field(attack, "status"), "started") << "its lease goes on";
   EXPECT_EQ(mycojobs_({"job", "cancel", attack}).code, 0);
-  EXPECT_TRUE(mycojobs_.becomes(attack, "detail", "cancelled"));
+  EXPECT_TRUE(mycojobs_.wait_for_value(attack, "detail", "cancelled"));
 }
 
 TEST_F(IsolationE2e, LockedDiskDelaysNoOtherJob) {
   const std::string state = folder_ / "agent1";
   Process running = agent(1, {"--slots", "12"});
   const std::string first = mycojobs_.submit("import mycojobs\n(mycojobs.artifacts / 'f').write_text('x')");
-  ASSERT_TRUE(mycojobs_.becomes(first, "status", "finished"));
+  ASSERT_TRUE(mycojobs_.wait_for_value(first, "status", "finished"));
   const Fd lock(::open((state + "/contexts/1/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   ASSERT_TRUE(lock);
   ASSERT_EQ(::flock(lock.get(), LOCK_EX), 0);
@@ -149,7 +151,7 @@ TEST_F(IsolationE2e, LockedDiskDelaysNoOtherJob) {
   const std::uint64_t over = others_go_on();
   EXPECT_GT(ended_ms(leave.back()), over);
   ASSERT_EQ(::flock(lock.get(), LOCK_UN), 0);
-  for (const std::string& job : leave) EXPECT_TRUE(mycojobs_.becomes(job, "status", "finished"));
+  for (const std::string& job : leave) EXPECT_TRUE(mycojobs_.wait_for_value(job, "status", "finished"));
   EXPECT_NE(mycojobs_.field(leave.back(), "artifacts"), "") << "the lock was free when its turn came";
 }
 
@@ -160,7 +162,7 @@ TEST_F(IsolationE2e, HangingGrantedFolderDelaysNoOtherJob) {
   const std::string policy = folder_.write("p.toml", "fs.read = [\"" + folder.path() + "\"]\n");
   Process running = agent(1, {"--slots", "4", "--config", config});
   const std::string waits = mycojobs_.submit("pass", {"--config", config, "--policy", policy});
-  ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; })) << running.err();
+  ASSERT_TRUE(eventually([&] { return folder.waiting_count() > 0; })) << running.err();
   const std::uint64_t over = others_go_on();
   EXPECT_GT(ended_ms(waits), over);
   EXPECT_TRUE(eventually([&] { return running.err().find("has not answered for 10 s") != std::string::npos; }));
@@ -168,8 +170,8 @@ TEST_F(IsolationE2e, HangingGrantedFolderDelaysNoOtherJob) {
       << running.err();
   EXPECT_TRUE(eventually([&] { return mycojobs_.field(waits, "status") == "dispatched"; }));
   others_go_on();
-  folder.go_on();
-  EXPECT_TRUE(mycojobs_.becomes(waits, "detail", "setup_error")) << "the disk has gone for good";
+  folder.disconnect();
+  EXPECT_TRUE(mycojobs_.wait_for_value(waits, "detail", "setup_error")) << "the disk has gone for good";
 }
 
 // The kernel holds the lock of stdout while it waits for the file, and reading stdout waits for that lock.
@@ -189,14 +191,14 @@ os.write(1, b'begins\n')
 os.writev(1, [full, hangs])
 )";
   const std::string attack = mycojobs_.submit(script, {"--config", config, "--policy", policy});
-  ASSERT_TRUE(eventually([&] { return folder.waiting() > 0; })) << running.err();
+  ASSERT_TRUE(eventually([&] { return folder.waiting_count() > 0; })) << running.err();
   others_go_on();
   others_go_on();
   EXPECT_EQ(mycojobs_.field(attack, "status"), "started") << "its lease goes on";
   EXPECT_EQ(mycojobs_({"job", "cancel", attack}).code, 0);
-  folder.go_on();  // The kernel keeps a process that reads from a file server, also from SIGKILL, until the server
-                   // answers.
-  EXPECT_TRUE(mycojobs_.becomes(attack, "detail", "cancelled"));
+  folder.disconnect();  // The kernel keeps a process that reads from a file server, also from SIGKILL, until the server
+                        // answers.
+  EXPECT_TRUE(mycojobs_.wait_for_value(attack, "detail", "cancelled"));
   EXPECT_NE(mycojobs_({"job", "logs", attack}).out.find("begins"), std::string::npos);
 }
 
@@ -205,7 +207,7 @@ TEST_F(IsolationE2e, SilentRedisOfAContextDelaysNoOther) {
   RedisServer other(elsewhere);
   const std::string config = folder_.write("two.toml", "[contexts.3]\nredis = \"" + other.url() + "\"\n");
   Process running = agent(1, {"--slots", "8", "--config", config, "--context", "1,3"});
-  ASSERT_TRUE(is_up(other, 1, 3)) << running.err();
+  ASSERT_TRUE(wait_until_registered(other, 1, 3)) << running.err();
   PlainJob ends{.id = 1, .context = 3, .script = "import time\nprint('up', flush=True)\ntime.sleep(1)"};
   PlainJob waits{.id = 2, .context = 3};
   submit(other, ends);
@@ -215,8 +217,8 @@ TEST_F(IsolationE2e, SilentRedisOfAContextDelaysNoOther) {
   others_go_on();
   ::kill(other.pid(), SIGCONT);
   submit(other, waits);
-  EXPECT_EQ(status_at_end(other, waits), "finished") << running.err();
-  EXPECT_EQ(status_at_end(other, ends), "finished") << running.err();
+  EXPECT_EQ(wait_for_status(other, waits), "finished") << running.err();
+  EXPECT_EQ(wait_for_status(other, ends), "finished") << running.err();
 }
 
 TEST_F(IsolationE2e, HangingRedisAtStartDelaysNoOtherContext) {
@@ -229,7 +231,7 @@ TEST_F(IsolationE2e, HangingRedisAtStartDelaysNoOtherContext) {
   Process running = agent(1, {"--slots", "8", "--config", config, "--context", "3,1"});
   others_go_on();
   ::kill(other.pid(), SIGCONT);
-  EXPECT_EQ(status_at_end(other, waits), "finished") << running.err();
+  EXPECT_EQ(wait_for_status(other, waits), "finished") << running.err();
   EXPECT_NE(running.err().find("context 3: runner 1 is registered"), std::string::npos) << running.err();
   others_go_on();
 }

@@ -8,7 +8,7 @@
 namespace mycojobs::test {
 namespace {
 
-std::size_t count_of(const std::string& text, const std::string& part) {
+std::size_t count_occurrences(const std::string& text, const std::string& part) {
   std::size_t count = 0;
   for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
@@ -27,7 +27,7 @@ TEST(PythonContext, EnvironmentAndPreloadedModulesReachItsJobs) {
                                       "[contexts.8.python]\npreload = [\"numpy\"]\n"
                                       "[contexts.9.python]\npreload = [\"numpy_that_is_absent\"]\n");
   Process agent = start_agent(folder, redis, 1, {"--config", config, "--context", "1,7,8,9"});
-  ASSERT_TRUE(is_up(redis, 1, 9)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(redis, 1, 9)) << agent.err();
   const PlainJob own{.id = 1,
                      .context = 7,
                      .script =
@@ -40,24 +40,24 @@ TEST(PythonContext, EnvironmentAndPreloadedModulesReachItsJobs) {
                              "numpy.ones(9)).sum(), sys.prefix)"};
   const PlainJob plain{.id = 3, .context = 1, .script = "import sys\nprint('numpy' in sys.modules, sys.prefix)"};
   for (const PlainJob* job : {&own, &numbers, &plain}) submit(redis, *job);
-  EXPECT_EQ(status_at_end(redis, own), "error");  // the environment was created without the system's packages
+  EXPECT_EQ(wait_for_status(redis, own), "error");  // the environment was created without the system's packages
   EXPECT_NE(field(redis, own, "error").find("No module named 'numpy'"), std::string::npos)
       << field(redis, own, "error");
-  EXPECT_EQ(log_of(folder, redis, own), "True True\nhello /venv\n");
-  EXPECT_EQ(status_at_end(redis, numbers), "finished") << field(redis, numbers, "error");
-  EXPECT_EQ(log_of(folder, redis, numbers), "True\n81.0 /usr\n");
-  EXPECT_EQ(status_at_end(redis, plain), "finished");
-  EXPECT_EQ(log_of(folder, redis, plain), "False /usr\n");
+  EXPECT_EQ(read_job_log(folder, redis, own), "True True\nhello /venv\n");
+  EXPECT_EQ(wait_for_status(redis, numbers), "finished") << field(redis, numbers, "error");
+  EXPECT_EQ(read_job_log(folder, redis, numbers), "True\n81.0 /usr\n");
+  EXPECT_EQ(wait_for_status(redis, plain), "finished");
+  EXPECT_EQ(read_job_log(folder, redis, plain), "False /usr\n");
   for (int id : {4, 5}) {
     const PlainJob broken{.id = id, .context = 9};
     submit(redis, broken);
-    EXPECT_EQ(status_at_end(redis, broken), "error");
+    EXPECT_EQ(wait_for_status(redis, broken), "error");
     EXPECT_NE(field(redis, broken, "error").find("preload = [\"numpy_that_is_absent\"]: ModuleNotFoundError"),
               std::string::npos)
         << field(redis, broken, "error");
   }
   const std::string log = agent.err() + agent.out();
-  EXPECT_EQ(count_of(log, "No module named 'numpy_that_is_absent'"), 1U) << log;
+  EXPECT_EQ(count_occurrences(log, "No module named 'numpy_that_is_absent'"), 1U) << log;
 }
 
 TEST(PythonContext, InvalidSettingsAreRejectedByTheirPlace) {
@@ -73,17 +73,17 @@ TEST(PythonContext, InvalidSettingsAreRejectedByTheirPlace) {
   };
   for (const auto& [line, message] : rows) {
     const std::string config = folder.write("config.toml", std::string("[contexts.7.python]\n") + line + "\n");
-    const Finished done = run(folder, {program(), "config", "check", config});
-    EXPECT_NE(done.code, 0) << line;
-    EXPECT_NE((done.err + done.out).find(message), std::string::npos) << line << ": " << done.err << done.out;
+    const ProcessResult result = run(folder, {program_path(), "config", "check", config});
+    EXPECT_NE(result.code, 0) << line;
+    EXPECT_NE((result.err + result.out).find(message), std::string::npos) << line << ": " << result.err << result.out;
   }
   folder.write("pyvenv.cfg", "version = 3.11.2\n");
   const std::string good = folder.write(
       "config.toml", "[contexts.7.python]\nvenv = \"" + folder.path().string() + "\"\npreload = [\"a.b\"]\n");
-  const Finished printed = run(folder, {program(), "config", "print", "--config", good});
+  const ProcessResult printed = run(folder, {program_path(), "config", "print", "--config", good});
   const std::string again = folder.write("again.toml", printed.out);
   EXPECT_NE(printed.out.find("contexts.7.python.venv"), std::string::npos) << printed.out;
-  EXPECT_EQ(run(folder, {program(), "config", "check", again}).code, 0);
+  EXPECT_EQ(run(folder, {program_path(), "config", "check", again}).code, 0);
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ Process start_here(const TempDir& folder, const RedisServer& redis, std::vector<
 }
 
 // Functions for the descendants of a process, parents first: guardian, launcher, zygotes, inits, jobs.
-std::string name_of(pid_t pid) {
+std::string get_process_name(pid_t pid) {
   std::string name;
   std::ifstream("/proc/" + std::to_string(pid) + "/comm") >> name;
   return name;
@@ -49,7 +49,7 @@ std::string name_of(pid_t pid) {
 std::vector<pid_t> undertakers(const std::vector<pid_t>& below) {
   std::vector<pid_t> found;
   for (const pid_t pid : below) {
-    const std::string name = name_of(pid);
+    const std::string name = get_process_name(pid);
     if (name.starts_with("mycojobs-guard") || name.starts_with("mycojobs-launch")) found.push_back(pid);
   }
   return found;
@@ -57,7 +57,8 @@ std::vector<pid_t> undertakers(const std::vector<pid_t>& below) {
 
 // Returns the process that runs kStays, or -1. Other processes are prewarmed sandboxes.
 pid_t job_among(const std::vector<pid_t>& below) {
-  const auto found = std::find_if(below.begin(), below.end(), [](pid_t pid) { return name_of(pid) == "it-stays"; });
+  const auto found =
+      std::find_if(below.begin(), below.end(), [](pid_t pid) { return get_process_name(pid) == "it-stays"; });
   return found == below.end() ? -1 : *found;
 }
 
@@ -66,8 +67,8 @@ class Watch {
  public:
   explicit Watch(pid_t pid) : pidfd_(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0))) {
     thread_ = std::thread([this] {
-      pollfd ended{pidfd_, POLLIN, 0};
-      const bool seen = pidfd_ >= 0 && ::poll(&ended, 1, 60000) == 1;
+      pollfd end_event{pidfd_, POLLIN, 0};
+      const bool seen = pidfd_ >= 0 && ::poll(&end_event, 1, 60000) == 1;
       at_ = seen ? boot_s() : 0;
       ::close(pidfd_);
     });
@@ -97,7 +98,7 @@ struct Begin {
   std::uint64_t epoch = 0;
   double at_s = 0;
 };
-std::vector<Begin> begins_of(const std::string& log) {
+std::vector<Begin> parse_begins(const std::string& log) {
   std::vector<Begin> begins;
   std::istringstream lines(log);
   for (std::string line; std::getline(lines, line);) {
@@ -116,14 +117,14 @@ class Recovery : public ::testing::Test {
   PlainJob job_{.script = kStays, .timeout = "1000"};
 
   bool has_begun() {
-    return eventually([&] { return log_of(folder_, redis_, job_).starts_with("begin"); });
+    return eventually([&] { return read_job_log(folder_, redis_, job_).starts_with("begin"); });
   }
   // The second delivery began after the process of the first had ended, with a higher epoch, and it ended.
   void expect_two_deliveries_one_after_the_other(Watch& first) {
     EXPECT_EQ(field(redis_, job_, "deliveries"), "2");
     EXPECT_EQ(field(redis_, job_, "attempt"), "1");
-    const std::string log = log_of(folder_, redis_, job_);
-    const auto begins = begins_of(log);
+    const std::string log = read_job_log(folder_, redis_, job_);
+    const auto begins = parse_begins(log);
     ASSERT_EQ(begins.size(), 2U) << log;
     EXPECT_GT(begins[1].epoch, begins[0].epoch);
     EXPECT_TRUE(log.ends_with("end " + std::to_string(begins[1].epoch) + "\n")) << log;
@@ -143,7 +144,7 @@ TEST_F(Recovery, RestartedAgentRunsItsJobAtOnce) {
   // the processes of the first agent may not even be reaped yet
   Process two = start_here(folder_, redis_, {"--lease", "120s"});
   one.wait();
-  EXPECT_EQ(status_at_end(redis_, job_, Seconds(30)), "finished") << two.err();
+  EXPECT_EQ(wait_for_status(redis_, job_, Seconds(30)), "finished") << two.err();
   expect_two_deliveries_one_after_the_other(job);
   EXPECT_NE(two.err().find("has ended with all its processes"), std::string::npos) << two.err();
 }
@@ -161,7 +162,7 @@ TEST_F(Recovery, RestartedAgentWithKilledHelpersRunsItsJobAtOnce) {
   for (pid_t pid : helpers) ::kill(pid, SIGKILL);
   one.wait();
   Process two = start_here(folder_, redis_, {"--lease", "120s"});
-  EXPECT_EQ(status_at_end(redis_, job_, Seconds(30)), "finished") << two.err();
+  EXPECT_EQ(wait_for_status(redis_, job_, Seconds(30)), "finished") << two.err();
   expect_two_deliveries_one_after_the_other(job);
 }
 
@@ -177,7 +178,7 @@ TEST_F(Recovery, SurvivingHelperPreventsAnEarlyReturnOfItsJobs) {
   one.signal(SIGKILL);
   one.wait();
   Process two = start_here(folder_, redis_, {"--lease", "6s"});
-  EXPECT_EQ(status_at_end(redis_, job_, Seconds(40)), "finished") << two.err();
+  EXPECT_EQ(wait_for_status(redis_, job_, Seconds(40)), "finished") << two.err();
   expect_two_deliveries_one_after_the_other(job);  // its own init ended it at the fence
   EXPECT_EQ(two.err().find("has ended with all its processes"), std::string::npos) << two.err();
   for (pid_t pid : helpers) ::kill(pid, SIGKILL);
@@ -186,12 +187,12 @@ TEST_F(Recovery, SurvivingHelperPreventsAnEarlyReturnOfItsJobs) {
 TEST_F(Recovery, SilentRunnerIsReportedLostByAnother) {
   Process one = start_here(folder_, redis_, {"--lease", "1s"});
   Process two = start_agent(folder_, redis_, 2, {"--lease", "1s"});
-  ASSERT_TRUE(is_up(redis_, 1) && is_up(redis_, 2)) << one.err() << two.err();
+  ASSERT_TRUE(wait_until_registered(redis_, 1) && wait_until_registered(redis_, 2)) << one.err() << two.err();
   one.signal(SIGKILL);
   EXPECT_TRUE(eventually([&] { return redis_.cli(1, {"HGET", "runner:1", "detail"}) == "lost"; })) << two.err();
   EXPECT_EQ(redis_.cli(1, {"HGET", "runner:2", "detail"}), "running");
   Process again = start_here(folder_, redis_, {"--lease", "1s"});
-  EXPECT_TRUE(is_up(redis_, 1)) << again.err();
+  EXPECT_TRUE(wait_until_registered(redis_, 1)) << again.err();
   again.signal(SIGTERM);
   EXPECT_EQ(again.wait().code, 0);
   EXPECT_EQ(redis_.cli(1, {"HGET", "runner:1", "detail"}), "stopped");
@@ -205,7 +206,7 @@ TEST_F(Recovery, RunWithoutAFenceContinuesDuringARedisOutage) {
   redis_.kill();
   eventually([] { return false; }, Seconds(2.5));  // more than two leases
   redis_.start();
-  EXPECT_EQ(status_at_end(redis_, job_), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis_, job_), "finished") << agent.err();
   EXPECT_EQ(field(redis_, job_, "deliveries"), "1");
 }
 
@@ -213,11 +214,11 @@ TEST(Waiting, DelayedJobRunsAtItsTime) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_here(folder, redis);
-  ASSERT_TRUE(is_up(redis, 1)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(redis, 1)) << agent.err();
   const std::uint64_t due = redis_ms(redis) + 2500;
-  PlainJob job{.more = {"run_at_ms", std::to_string(due)}};
+  PlainJob job{.extra_fields = {"run_at_ms", std::to_string(due)}};
   submit(redis, job);
-  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << agent.err();
   EXPECT_GE(moment(redis, job, "started_ms"), due);
 }
 
@@ -228,11 +229,11 @@ TEST(Waiting, FailureIsRetriedAfterGrowingPauses) {
   PlainJob job{.script =
                    "import mycojobs\nif mycojobs.job.attempt < 3: raise ValueError('not yet')\nresult['at'] = "
                    "mycojobs.job.attempt",
-               .more = {"retries", "2"}};
+               .extra_fields = {"retries", "2"}};
   const std::uint64_t before = redis_ms(redis);
   submit(redis, job);
   ASSERT_TRUE(eventually([&] { return field(redis, job, "detail") == "retry_wait"; })) << agent.err();
-  EXPECT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, job), "finished") << agent.err();
   EXPECT_EQ(field(redis, job, "attempt"), "3");
   EXPECT_GE(moment(redis, job, "started_ms"), before + 600) << "half of 400 ms and of 800 ms at least";
   EXPECT_EQ(field(redis, job, "result"), R"({"at":"3"})");
@@ -242,9 +243,9 @@ TEST(Waiting, LastFailureEndsTheJob) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_here(folder, redis, {"--retry-min", "10ms", "--retry-max", "20ms"});
-  PlainJob job{.script = "raise ValueError('never')", .more = {"retries", "1"}};
+  PlainJob job{.script = "raise ValueError('never')", .extra_fields = {"retries", "1"}};
   submit(redis, job);
-  EXPECT_EQ(status_at_end(redis, job), "error") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, job), "error") << agent.err();
   EXPECT_EQ(field(redis, job, "detail"), "exception");
   EXPECT_EQ(field(redis, job, "attempt"), "2");
 }
@@ -257,9 +258,9 @@ TEST(Waiting, DependentsRunInOrderOfDependency) {
   // exist.
   const std::pair<int, const char*> jobs[] = {{5, "[4]"}, {4, "[2,3]"}, {2, "[1]"}, {3, "[1]"}, {1, "[]"}};
   for (const auto& [id, on] : jobs) {
-    submit(redis, {.id = id, .script = "import time\ntime.sleep(0.1)", .more = {"dependends", on}});
+    submit(redis, {.id = id, .script = "import time\ntime.sleep(0.1)", .extra_fields = {"dependends", on}});
   }
-  for (int id = 1; id <= 5; ++id) EXPECT_EQ(status_at_end(redis, {.id = id}), "finished") << id << agent.err();
+  for (int id = 1; id <= 5; ++id) EXPECT_EQ(wait_for_status(redis, {.id = id}), "finished") << id << agent.err();
   const std::pair<int, int> edges[] = {{1, 2}, {1, 3}, {2, 4}, {3, 4}, {4, 5}};
   for (const auto& [before, after] : edges) {
     EXPECT_LE(moment(redis, {.id = before}, "ended_ms"), moment(redis, {.id = after}, "started_ms"))
@@ -271,11 +272,11 @@ TEST(Waiting, DependentsOfAFailureFail) {
   TempDir folder;
   RedisServer redis(folder);
   Process agent = start_here(folder, redis);
-  submit(redis, {.id = 3, .more = {"dependends", "[2]"}});
-  submit(redis, {.id = 2, .more = {"dependends", "[1]"}});
+  submit(redis, {.id = 3, .extra_fields = {"dependends", "[2]"}});
+  submit(redis, {.id = 2, .extra_fields = {"dependends", "[1]"}});
   submit(redis, {.id = 1, .script = "raise SystemExit(3)"});
   for (int id = 2; id <= 3; ++id) {
-    EXPECT_EQ(status_at_end(redis, {.id = id}), "error") << agent.err();
+    EXPECT_EQ(wait_for_status(redis, {.id = id}), "error") << agent.err();
     EXPECT_EQ(field(redis, {.id = id}, "detail"), "dependency_failed");
   }
 }
@@ -287,7 +288,7 @@ TEST(Waiting, JobWaitsForItsPrerequisites) {
   std::filesystem::create_directories(data);
   Process agent = start_here(folder, redis, {"--prerequisites-allow", "file:" + data});
   const auto waiting = [](int id, const std::string& conditions) {
-    return PlainJob{.id = id, .more = {"prerequisites", conditions}};
+    return PlainJob{.id = id, .extra_fields = {"prerequisites", conditions}};
   };
   const PlainJob timed = waiting(1, R"(["wait:1s"])");
   const PlainJob keyed = waiting(2, R"(["redis:go"])");
@@ -298,23 +299,23 @@ TEST(Waiting, JobWaitsForItsPrerequisites) {
   for (const PlainJob& job : {keyed, filed, approved}) {
     EXPECT_TRUE(eventually([&] { return field(redis, job, "status") == "waiting_for_prerequisites"; })) << agent.err();
   }
-  EXPECT_EQ(status_at_end(redis, timed), "finished") << agent.err();
-  EXPECT_EQ(status_at_end(redis, forbidden), "error") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, timed), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, forbidden), "error") << agent.err();
   EXPECT_EQ(field(redis, forbidden, "detail"), "prerequisite");
   EXPECT_NE(field(redis, forbidden, "error").find("prerequisites.allow"), std::string::npos);
   redis.cli(1, {"SET", "go", "1"});
   std::ofstream(data + "flag") << "";
-  EXPECT_EQ(status_at_end(redis, keyed), "finished") << agent.err();
-  EXPECT_EQ(status_at_end(redis, filed), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, keyed), "finished") << agent.err();
+  EXPECT_EQ(wait_for_status(redis, filed), "finished") << agent.err();
   EXPECT_EQ(field(redis, approved, "status"), "waiting_for_prerequisites") << "nobody here may approve it";
 }
 
 TEST(Waiting, OptionThatAllowsNothingIsRejectedAtTheStart) {
   TempDir folder;
   RedisServer redis(folder);
-  const Finished ended = start_here(folder, redis, {"--prerequisites-allow", "/data/"}).wait();
-  EXPECT_EQ(ended.code, 65);
-  EXPECT_NE(ended.err.find("prerequisites.allow"), std::string::npos) << ended.err;
+  const ProcessResult rejected = start_here(folder, redis, {"--prerequisites-allow", "/data/"}).wait();
+  EXPECT_EQ(rejected.code, 65);
+  EXPECT_NE(rejected.err.find("prerequisites.allow"), std::string::npos) << rejected.err;
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ constexpr bool kCountsShadows = true;  // memory of the sanitizer
 constexpr bool kCountsShadows = false;
 #endif
 
-std::string text_of(const std::string& path) {
+std::string read_text(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
@@ -23,11 +23,11 @@ std::string text_of(const std::string& path) {
 }
 
 // Returns the process and all its descendants.
-std::vector<pid_t> tree_of(pid_t root) {
+std::vector<pid_t> find_process_tree(pid_t root) {
   std::vector<pid_t> found{root};
   for (std::size_t i = 0; i < found.size(); ++i) {
     std::istringstream children(
-        text_of("/proc/" + std::to_string(found[i]) + "/task/" + std::to_string(found[i]) + "/children"));
+        read_text("/proc/" + std::to_string(found[i]) + "/task/" + std::to_string(found[i]) + "/children"));
     for (pid_t child = 0; children >> child;) found.push_back(child);
   }
   return found;
@@ -35,7 +35,7 @@ std::vector<pid_t> tree_of(pid_t root) {
 
 // Returns the anonymous memory of a process (the sum over its mappings), or 0 if it has ended.
 double anonymous_mib(pid_t pid) {
-  const std::string text = text_of("/proc/" + std::to_string(pid) + "/smaps_rollup");
+  const std::string text = read_text("/proc/" + std::to_string(pid) + "/smaps_rollup");
   const auto at = text.find("Anonymous:");
   return at == std::string::npos ? 0 : std::stod(text.substr(at + 10)) / 1024;
 }
@@ -46,10 +46,10 @@ TEST(Resident, IdleAgentAndItsPythonAreSmall) {
   Process agent = start_agent(folder, redis, 1);
   const PlainJob job;
   submit(redis, job);
-  ASSERT_EQ(status_at_end(redis, job), "finished") << agent.err();
+  ASSERT_EQ(wait_for_status(redis, job), "finished") << agent.err();
   int zygotes = 0;
-  for (const pid_t pid : tree_of(agent.pid())) {
-    if (text_of("/proc/" + std::to_string(pid) + "/comm") != "mj-python\n") continue;
+  for (const pid_t pid : find_process_tree(agent.pid())) {
+    if (read_text("/proc/" + std::to_string(pid) + "/comm") != "mj-python\n") continue;
     ++zygotes;
     if (!kCountsShadows) {
       EXPECT_LT(anonymous_mib(pid), 22) << "interpreter, modules, and what of huge pages is unused";
@@ -69,8 +69,8 @@ TEST(Resident, LibcurlIsLoadedOnlyByCallers) {
   Process agent = start_agent(folder, redis, 1);
   const PlainJob job;
   submit(redis, job);
-  ASSERT_EQ(status_at_end(redis, job), "finished") << agent.err();
-  const std::string maps = text_of("/proc/" + std::to_string(agent.pid()) + "/maps");
+  ASSERT_EQ(wait_for_status(redis, job), "finished") << agent.err();
+  const std::string maps = read_text("/proc/" + std::to_string(agent.pid()) + "/maps");
   EXPECT_NE(maps.find("libhiredis"), std::string::npos);
   EXPECT_EQ(maps.find("libcurl"), std::string::npos);
 }

@@ -22,7 +22,7 @@ class Shortage : public ::testing::Test {
     return start_agent(folder_, redis_, 1, more);
   }
   // Returns 0 if there is no launcher.
-  static pid_t launcher_of(const Process& agent) {
+  static pid_t find_launcher(const Process& agent) {
     for (const pid_t pid : descendants(agent.pid())) {
       if (process_name(pid) == "mycojobs-launch") return pid;
     }
@@ -36,7 +36,7 @@ class Shortage : public ::testing::Test {
   }
   std::string detail() const { return redis_.cli(1, {"HGET", "runner:1", "detail"}); }
   std::string explain(const PlainJob& job) {
-    return run(folder_, {program(), "job", "explain", job.key().substr(4), "--redis", redis_.url(), "--json"}).out;
+    return run(folder_, {program_path(), "job", "explain", job.key().substr(4), "--redis", redis_.url(), "--json"}).out;
   }
 
   TempDir folder_;
@@ -48,8 +48,8 @@ class Shortage : public ::testing::Test {
 TEST_F(Shortage, LauncherWithoutDescriptorsGivesJobsBack) {
   for (const rlim_t limit : {50, 10}) {
     Process agent = start();
-    ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
-    const pid_t launcher = launcher_of(agent);
+    ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
+    const pid_t launcher = find_launcher(agent);
     ASSERT_NE(launcher, 0);
     set_descriptors(launcher, limit);
     std::vector<PlainJob> jobs;
@@ -61,11 +61,11 @@ TEST_F(Shortage, LauncherWithoutDescriptorsGivesJobsBack) {
     ASSERT_TRUE(eventually([&] { return detail().starts_with(why); })) << detail() << agent.err();
     EXPECT_TRUE(eventually([&] { return explain(jobs.back()).find("\"runner_paused\"") != std::string::npos; }))
         << explain(jobs.back());
-    for (const PlainJob& job : jobs) EXPECT_FALSE(ended(redis_, job));
-    EXPECT_EQ(launcher_of(agent), launcher) << "it lives on";
+    for (const PlainJob& job : jobs) EXPECT_FALSE(has_ended(redis_, job));
+    EXPECT_EQ(find_launcher(agent), launcher) << "it lives on";
     set_descriptors(launcher, RLIM_INFINITY);
     for (const PlainJob& job : jobs) {
-      EXPECT_EQ(status_at_end(redis_, job), "finished") << agent.err();
+      EXPECT_EQ(wait_for_status(redis_, job), "finished") << agent.err();
       EXPECT_EQ(field(redis_, job, "deliveries"), "1");
     }
     EXPECT_TRUE(eventually([&] { return detail() == "running"; })) << detail();
@@ -75,11 +75,11 @@ TEST_F(Shortage, LauncherWithoutDescriptorsGivesJobsBack) {
 }
 
 TEST_F(Shortage, SlotsAreComparedWithTheLimitsAtTheStart) {
-  std::vector<std::string> argv{"prlimit",     "--nofile=120:120", program(), "agent",   "--redis",
-                                redis_.url(),  "--runner",         "1",       "--slots", "64",
-                                "--state-dir", folder_ / "state"};
+  std::vector<std::string> argv{
+      "prlimit", "--nofile=120:120", program_path(), "agent",       "--redis",        redis_.url(), "--runner",
+      "1",       "--slots",          "64",           "--state-dir", folder_ / "state"};
   Process agent(folder_, argv);
-  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
   EXPECT_NE(agent.err().find("slots: 64 are set, and 5 fit into the limit of 120 descriptors"), std::string::npos)
       << agent.err();
   EXPECT_EQ(redis_.cli(1, {"HGET", "runner:1", "slots"}), "5");
@@ -89,7 +89,7 @@ TEST_F(Shortage, SlotsAreComparedWithTheLimitsAtTheStart) {
     submit(redis_, jobs.back());
   }
   for (const PlainJob& job : jobs) {
-    EXPECT_EQ(status_at_end(redis_, job), "finished") << agent.err();
+    EXPECT_EQ(wait_for_status(redis_, job), "finished") << agent.err();
     EXPECT_EQ(field(redis_, job, "deliveries"), "1");
   }
 }
@@ -98,15 +98,15 @@ TEST_F(Shortage, SlotsAreComparedWithTheLimitsAtTheStart) {
 TEST_F(Shortage, TooLittleAddressSpaceIsNamed) {
   for (const char* mib : {"60", "150", "200", "275"}) {
     const std::string limit = "--as=" + std::to_string(std::stoul(mib) << 20);
-    Process agent(folder_, {"prlimit", limit, program(), "agent", "--redis", redis_.url(), "--runner", "7",
+    Process agent(folder_, {"prlimit", limit, program_path(), "agent", "--redis", redis_.url(), "--runner", "7",
                             "--state-dir", folder_ / "state"});
     const bool up_or_ended = eventually([&] {
-      return !agent.running() || redis_.cli(1, {"HGET", "runner:7", "detail"}) != "";
+      return !agent.is_running() || redis_.cli(1, {"HGET", "runner:7", "detail"}) != "";
     });
     EXPECT_TRUE(up_or_ended) << mib;
     EXPECT_EQ(agent.err().find("a bug"), std::string::npos) << mib << " MiB: " << agent.err();
     EXPECT_EQ(agent.err().find("bad_alloc"), std::string::npos) << mib << " MiB: " << agent.err();
-    if (!agent.running()) {
+    if (!agent.is_running()) {
       EXPECT_NE(agent.err().find("out of "), std::string::npos) << mib << " MiB: " << agent.err();
     }
     agent.signal(SIGKILL);
@@ -124,11 +124,11 @@ TEST_F(Shortage, CoordinatorWithoutThreadsContinues) {
   std::filesystem::permissions(redis_.url().substr(7), std::filesystem::perms::all);
   const std::vector<std::string> as_user{"setpriv", "--reuid", kUser, "--regid", kUser, "--clear-groups"};
   std::vector<std::string> version = as_user;
-  version.insert(version.end(), {program(), "version"});
+  version.insert(version.end(), {program_path(), "version"});
   if (run(folder_, version).code != 0) GTEST_SKIP() << "another user may not run the programs of this build";
   std::vector<std::string> argv{"prlimit", "--nproc=20:1000"};
   argv.insert(argv.end(), as_user.begin(), as_user.end());
-  argv.insert(argv.end(), {program(), "coordinator", "--redis", redis_.url(), "--state-dir", folder_ / "user",
+  argv.insert(argv.end(), {program_path(), "coordinator", "--redis", redis_.url(), "--state-dir", folder_ / "user",
                            "--api-listen", "127.0.0.1:0"});
   Process coordinator(folder_, argv, {"HOME=" + (folder_ / "user"), "XDG_CONFIG_HOME=" + (folder_ / "user")});
   ASSERT_TRUE(eventually([&] {
@@ -145,7 +145,7 @@ TEST_F(Shortage, CoordinatorWithoutThreadsContinues) {
     }
     return true;
   })) << coordinator.err();
-  EXPECT_TRUE(coordinator.running());
+  EXPECT_TRUE(coordinator.is_running());
 }
 
 }  // namespace

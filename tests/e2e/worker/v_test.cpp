@@ -48,7 +48,7 @@ class PlainV : public ::testing::Test {
 
 TEST_F(PlainV, ScriptIsCompiledOnceAndRunsTwice) {
   const Process agent = start_agent(folder_, redis_, 1, with_v());
-  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
   for (int id : {1, 2}) {
     const PlainJob job{.id = id,
                        .script =
@@ -57,8 +57,8 @@ TEST_F(PlainV, ScriptIsCompiledOnceAndRunsTwice) {
                        .type = "v",
                        .timeout = "60"};
     submit(redis_, job);
-    ASSERT_EQ(status_at_end(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error") << agent.err();
-    EXPECT_EQ(log_of(folder_, redis_, job), "hello from V\n");
+    ASSERT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error") << agent.err();
+    EXPECT_EQ(read_job_log(folder_, redis_, job), "hello from V\n");
     EXPECT_THAT(redis_.cli(1, {"HGET", job.key(), "result"}), HasSubstr("42"));
     const auto receipt = nlohmann::json::parse(field(redis_, job, "receipt"));
     EXPECT_EQ(receipt["compile"]["cached"], id == 2);
@@ -67,17 +67,18 @@ TEST_F(PlainV, ScriptIsCompiledOnceAndRunsTwice) {
 
 TEST_F(PlainV, CompilerErrorHasTheScriptsLine) {
   const Process agent = start_agent(folder_, redis_, 1, with_v());
-  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
-  const PlainJob job{.id = 1, .script = "fn main() {\n\tprintln(nothing)\n}\n", .type = "v", .more = {"name", "greet"}};
+  ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
+  const PlainJob job{
+      .id = 1, .script = "fn main() {\n\tprintln(nothing)\n}\n", .type = "v", .extra_fields = {"name", "greet"}};
   submit(redis_, job);
-  ASSERT_EQ(status_at_end(redis_, job), "error");
+  ASSERT_EQ(wait_for_status(redis_, job), "error");
   EXPECT_THAT(field(redis_, job, "error"), HasSubstr("CompileError: greet.v:2:10: error: undefined ident: `nothing`"));
   EXPECT_EQ(nlohmann::json::parse(field(redis_, job, "error_info"))["line"], 2);
 }
 
 TEST_F(PlainV, AgentKilledBetweenTheTwoRunsLosesNoJob) {
   Process first = start_agent(folder_, redis_, 1, with_v({"--lease", "2s"}));
-  ASSERT_TRUE(is_up(redis_, 1)) << first.err();
+  ASSERT_TRUE(wait_until_registered(redis_, 1)) << first.err();
   const PlainJob job{
       .id = 1,
       .script = "import time\n\nfn main() {\n\ttime.sleep(2 * time.second)\n\tprintln('to the end')\n}\n",
@@ -87,38 +88,38 @@ TEST_F(PlainV, AgentKilledBetweenTheTwoRunsLosesNoJob) {
   ASSERT_TRUE(eventually([&] { return kept(); }, Seconds(60))) << "what is compiled is kept as the second run begins";
   first.signal(SIGKILL);
   first.wait();
-  EXPECT_FALSE(ended(redis_, job));
+  EXPECT_FALSE(has_ended(redis_, job));
   const Process second = start_agent(folder_, redis_, 1, with_v({"--lease", "2s"}));
-  ASSERT_EQ(status_at_end(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error") << second.err();
+  ASSERT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error") << second.err();
   EXPECT_EQ(field(redis_, job, "deliveries"), "2");
-  EXPECT_THAT(log_of(folder_, redis_, job), HasSubstr("to the end\n"));
+  EXPECT_THAT(read_job_log(folder_, redis_, job), HasSubstr("to the end\n"));
   EXPECT_EQ(nlohmann::json::parse(field(redis_, job, "receipt"))["compile"]["cached"], true);
 }
 
 TEST_F(PlainV, CompilerFolderIsNotGrantedToTheJob) {
   const Process agent = start_agent(folder_, redis_, 1, with_v());
-  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
   const PlainJob job{.id = 1,
                      .script = "import os\n\nfn main() {\n\tif os.system('ls " + compiler_.string() +
                                "') != 0 {\n\t\tprintln('not there')\n\t}\n}\n",
                      .type = "v",
                      .timeout = "60"};
   submit(redis_, job);
-  ASSERT_EQ(status_at_end(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error");
-  EXPECT_THAT(log_of(folder_, redis_, job), HasSubstr("not there\n"));
+  ASSERT_EQ(wait_for_status(redis_, job, Seconds(60)), "finished") << field(redis_, job, "error");
+  EXPECT_THAT(read_job_log(folder_, redis_, job), HasSubstr("not there\n"));
 }
 
 TEST_F(PlainV, HostWithoutACompilerReportsWhereToGetIt) {
-  const Finished asked = run(folder_, {program(), "doctor", "--json", "--redis", redis_.url(), "--state-dir",
-                                       folder_ / "state", "--v-compiler", folder_ / "none"});
+  const ProcessResult asked = run(folder_, {program_path(), "doctor", "--json", "--redis", redis_.url(), "--state-dir",
+                                            folder_ / "state", "--v-compiler", folder_ / "none"});
   EXPECT_THAT(asked.out, HasSubstr("get V from https://github.com/vlang/v"));
   const Process agent = start_agent(folder_, redis_, 1, {"--v-compiler", folder_ / "none"});
-  ASSERT_TRUE(is_up(redis_, 1)) << agent.err();
+  ASSERT_TRUE(wait_until_registered(redis_, 1)) << agent.err();
   EXPECT_THAT(agent.err(), HasSubstr("executor v does not work here"));
 }
 
 TEST_F(PlainV, PolicyShowHasBothRuns) {
-  const Finished shown = run(folder_, {program(), "policy", "show", "--type", "v"});
+  const ProcessResult shown = run(folder_, {program_path(), "policy", "show", "--type", "v"});
   EXPECT_THAT(shown.out, HasSubstr("V.COMPILE"));
   EXPECT_THAT(shown.out, HasSubstr("V.RUN"));
 }

@@ -25,7 +25,7 @@ def main(job):
 )";
 
 bool is_gone(pid_t pid) { return !std::filesystem::exists("/proc/" + std::to_string(pid)); }
-char state_of(pid_t pid) {
+char read_process_state(pid_t pid) {
   std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
   std::string text;
   std::getline(stat, text);
@@ -34,7 +34,7 @@ char state_of(pid_t pid) {
 }
 std::size_t stopped_below(pid_t of) {
   std::size_t count = 0;
-  for (const pid_t pid : descendants(of)) count += state_of(pid) == 'T' ? 1 : 0;
+  for (const pid_t pid : descendants(of)) count += read_process_state(pid) == 'T' ? 1 : 0;
   return count;
 }
 
@@ -50,9 +50,9 @@ class WarmE2e : public Operator {
   std::string submit(const std::string& script, std::vector<std::string> more = {}) const {
     more.insert(more.begin(), {"job", "submit", "-", "--policy", policy_, "--config", config()});
     if (std::find(more.begin(), more.end(), "--type") == more.end()) more.insert(more.end(), {"--type", "python"});
-    Finished done = mycojobs_(more, script);
-    EXPECT_EQ(done.code, 0) << done.err;
-    return done.out.substr(0, done.out.find('\n'));
+    ProcessResult command_result = mycojobs_(more, script);
+    EXPECT_EQ(command_result.code, 0) << command_result.err;
+    return command_result.out.substr(0, command_result.out.find('\n'));
   }
   json result(const std::string& job, const std::string& status = "finished") const {
     EXPECT_TRUE(eventually([&] {
@@ -95,17 +95,17 @@ TEST_F(WarmE2e, OneProcessServesTheJobsOfOneScript) {
   expect_says(mycojobs_({"job", "explain", first}), 0, "its process had served 0 jobs before");
   EXPECT_GE(stopped_below(running.pid()), 1U) << "between its runs it stands still";
   const std::string other = mycojobs_.submit("result['a'] = 'b'");
-  EXPECT_TRUE(mycojobs_.becomes(other, "status", "finished"));
+  EXPECT_TRUE(mycojobs_.wait_for_value(other, "status", "finished"));
   EXPECT_EQ(reused(other), -1) << "a receipt that is of no warm job does not speak of it";
 }
 
 TEST_F(WarmE2e, IsRejectedWithoutACeilingThatAllowsIt) {
   Process running = agent(1, {"--config", folder_.write("plain.toml", "")});
-  const Finished here = mycojobs_({"job", "submit", "-", "--type", "python", "--policy", policy_}, kScript);
+  const ProcessResult here = mycojobs_({"job", "submit", "-", "--type", "python", "--policy", policy_}, kScript);
   expect_says(here, 65, "policy.warm.runs: warm scripts are not allowed for context 1");
-  const PlainJob job{.script = kScript, .more = {"policy", R"({"warm":{"runs":10}})"}};
+  const PlainJob job{.script = kScript, .extra_fields = {"policy", R"({"warm":{"runs":10}})"}};
   test::submit(redis_, job);
-  EXPECT_EQ(status_at_end(redis_, job), "error");
+  EXPECT_EQ(wait_for_status(redis_, job), "error");
   EXPECT_EQ(field(redis_, job, "detail"), "policy_refused");
   EXPECT_EQ(field(redis_, job, "error").find("policy.warm.runs: warm scripts are not allowed"), 0U)
       << field(redis_, job, "error");
@@ -114,13 +114,13 @@ TEST_F(WarmE2e, IsRejectedWithoutACeilingThatAllowsIt) {
 TEST_F(WarmE2e, IsRejectedForScriptsThatHaveNoWarmProcess) {
   const std::string with = config("[executors.bash]\ncommand = [\"/bin/bash\", \"{script}\"]\n");
   Process running = agent(1, {"--config", with});
-  const PlainJob job{.script = "true", .type = "bash", .more = {"policy", R"({"warm":{"runs":10}})"}};
+  const PlainJob job{.script = "true", .type = "bash", .extra_fields = {"policy", R"({"warm":{"runs":10}})"}};
   test::submit(redis_, job);
-  EXPECT_EQ(status_at_end(redis_, job), "error");
+  EXPECT_EQ(wait_for_status(redis_, job), "error");
   EXPECT_EQ(field(redis_, job, "detail"), "policy_refused");
   EXPECT_EQ(field(redis_, job, "error"),
             "policy.warm.runs: bash has no warm processes (python, sal, osis have): omit it");
-  const Finished here =
+  const ProcessResult here =
       mycojobs_({"job", "submit", "-", "--type", "bash", "--policy", policy_, "--config", with}, "true");
   expect_says(here, 65, "policy.warm.runs: command has no warm processes");
 }
@@ -141,7 +141,7 @@ TEST_F(WarmE2e, LuaScriptsHaveWarmProcesses) {
 }
 
 TEST_F(WarmE2e, PolicyShowAndCheckReportIt) {
-  const Finished show = mycojobs_({"policy", "show", "--config", config()});
+  const ProcessResult show = mycojobs_({"policy", "show", "--config", config()});
   EXPECT_NE(show.out.find("warm.runs"), std::string::npos) << show.out;
   EXPECT_NE(show.out.find("1000"), std::string::npos) << show.out;
   expect_says(mycojobs_({"policy", "check", policy_, "--config", config()}), 0, "warm.runs");
@@ -156,10 +156,10 @@ TEST_F(WarmE2e, ManualRunCallsMain) {
   Process running = warm_agent();
   const std::string file = folder_.write("by_hand.py", kScript);
   expect_says(mycojobs_({"run", file, "--policy", policy_, "--config", config()}), 0, "reused 0");
-  const Finished tried = run(folder_, {program(), "sandbox", "run", file, "--policy", policy_});
+  const ProcessResult tried = run(folder_, {program_path(), "sandbox", "run", file, "--policy", policy_});
   EXPECT_EQ(tried.code, 0) << tried.out << tried.err;
   EXPECT_NE(tried.out.find("run 1"), std::string::npos) << tried.out << tried.err;
-  const Finished learnt = run(folder_, {program(), "policy", "learn", file, "--policy", policy_});
+  const ProcessResult learnt = run(folder_, {program_path(), "policy", "learn", file, "--policy", policy_});
   EXPECT_EQ(learnt.code, 0) << learnt.out << learnt.err;
 }
 
@@ -186,9 +186,9 @@ TEST_F(WarmE2e, ProcessIsNeverSharedWithOtherCallers) {
   int id = 1;
   const auto run = [&](PlainJob job) {
     job.id = id++;
-    job.more.insert(job.more.end(), {"policy", policy});
+    job.extra_fields.insert(job.extra_fields.end(), {"policy", policy});
     test::submit(redis_, job);
-    EXPECT_EQ(status_at_end(redis_, job), "finished") << field(redis_, job, "error");
+    EXPECT_EQ(wait_for_status(redis_, job), "finished") << field(redis_, job, "error");
     return std::pair(json::parse(field(redis_, job, "result")), json::parse(field(redis_, job, "receipt")));
   };
   const PlainJob mine{.script = hides + checks_done};
@@ -200,7 +200,7 @@ TEST_F(WarmE2e, ProcessIsNeverSharedWithOtherCallers) {
       {.caller = 13, .script = mine.script},
       {.script = mine.script + "\n#"},
       {.context = 2, .script = mine.script},
-      {.script = mine.script, .more = {"env_vars", R"({"A":"1"})"}},
+      {.script = mine.script, .extra_fields = {"env_vars", R"({"A":"1"})"}},
   };
   for (PlainJob other : others) {
     // In the same process, the job would see the first job's token and hidden values before it hides its own.
@@ -224,7 +224,7 @@ TEST_F(WarmE2e, CancelledRunEndsOnlyItsProcess) {
   const std::string second = submit(script);  // waits for the warm process
   EXPECT_TRUE(eventually([&] { return mycojobs_({"job", "logs", second}).out.find("run") == 0; }));
   EXPECT_EQ(mycojobs_({"job", "cancel", second}).code, 0);
-  EXPECT_TRUE(mycojobs_.becomes(second, "detail", "cancelled"));
+  EXPECT_TRUE(mycojobs_.wait_for_value(second, "detail", "cancelled"));
   EXPECT_EQ(reused(second), 1);
   const std::string third = submit(script);
   EXPECT_NE(result(third)["token"], token);
@@ -310,9 +310,9 @@ def main(job):
         try: urllib.request.urlopen(f'http://a.example:{job.id * 100 + i}/')
         except urllib.error.URLError: pass
 )";
-  const auto shown = [&](const std::string& job) {
+  const auto format_result = [&](const std::string& job) {
     EXPECT_EQ(mycojobs_.field(job, "status"), "finished") << mycojobs_.field(job, "error");
-    const Finished logs = mycojobs_({"job", "logs", job});
+    const ProcessResult logs = mycojobs_({"job", "logs", job});
     const std::string lines = logs.out + logs.err;
     int count = 0;
     for (std::size_t at = lines.find("is not on this job's list"); at != std::string::npos; ++count)
@@ -325,9 +325,9 @@ def main(job):
     result(jobs.back());
   }
   EXPECT_EQ(reused(jobs[2]), 2);
-  EXPECT_EQ(shown(jobs[0]), 20);
-  EXPECT_EQ(shown(jobs[1]), 20);
-  EXPECT_EQ(shown(jobs[2]), 20);
+  EXPECT_EQ(format_result(jobs[0]), 20);
+  EXPECT_EQ(format_result(jobs[1]), 20);
+  EXPECT_EQ(format_result(jobs[2]), 20);
 }
 
 TEST_F(WarmE2e, KilledAgentLeavesNothing) {
@@ -335,7 +335,7 @@ TEST_F(WarmE2e, KilledAgentLeavesNothing) {
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   for (const char* more : {"", "#1", "#2"}) result(submit(std::string(kScript) + more));
   const std::string busy = submit(std::string(kScript) + "    time.sleep(600)\n");
-  EXPECT_TRUE(mycojobs_.becomes(busy, "status", "started"));
+  EXPECT_TRUE(mycojobs_.wait_for_value(busy, "status", "started"));
   EXPECT_GE(stopped_below(running.pid()), 3U);
   const auto all = descendants(running.pid());
   running.signal(SIGKILL);
@@ -368,7 +368,7 @@ TEST_F(WarmE2e, KilledStoppedProcessIsReplaced) {
   if (!stays()) GTEST_SKIP() << "no group for memory and processes can be made here";
   const std::string token = result(submit(kScript))["token"];
   for (const pid_t pid : descendants(running.pid())) {
-    if (state_of(pid) == 'T') ::kill(pid, SIGKILL);
+    if (read_process_state(pid) == 'T') ::kill(pid, SIGKILL);
   }
   EXPECT_TRUE(eventually([&] { return stopped_below(running.pid()) == 0; }));
   EXPECT_TRUE(eventually([&] {

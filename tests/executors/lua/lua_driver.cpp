@@ -53,7 +53,7 @@ JobFacts facts_of_lua(const LuaJob& job) {
   facts.job.env_vars = job.environment;
   facts.inputs = job.inputs;
   facts.secrets = job.secrets;
-  facts.granted = job.policy;
+  facts.granted_policy = job.policy;
   if (job.flow_data.empty()) return facts;
   facts.job.unknown = {{"flow_data", job.flow_data}};
   for (const auto& [name, input] : job.inputs) facts.job.dependends.push_back(input.id);
@@ -77,7 +77,7 @@ class Agent {
   // Waits for at most `wait_ms`, then transfers available data. Returns true when SIGTERM must be sent: once, when the
   // script has printed `term_at`.
   bool pump(int wait_ms, int other = -1) {
-    waiting_ += conversation_.take_output();
+    waiting_ += conversation_.consume_output();
     pollfd sources[] = {{out_.get(), POLLIN, 0},
                         {err_.get(), POLLIN, 0},
                         {channel_.get(), POLLIN, 0},
@@ -93,8 +93,8 @@ class Agent {
     std::string up;
     if ((sources[2].revents & (POLLIN | POLLHUP | POLLERR)) != 0) take(channel_, up);
     conversation_.feed(up);
-    for (auto& note : conversation_.take_notes()) ran_.notes.push_back(std::move(note));
-    for (const auto& call : conversation_.take_calls()) {
+    for (auto& note : conversation_.consume_notes()) ran_.notes.push_back(std::move(note));
+    for (const auto& call : conversation_.consume_calls()) {
       if (job_.agent) conversation_.answer(job_.agent(call));
     }
     return !job_.term_at.empty() && ran_.out.find(job_.term_at) != std::string::npos &&
@@ -132,7 +132,7 @@ std::unique_ptr<Conversation> begin_lua(const LuaJob& job, KeptArtifacts& sink) 
   return std::move(*begun);
 }
 
-std::pair<Fd, Fd> make_pair_of(bool channel) {
+std::pair<Fd, Fd> make_pipe_pair(bool channel) {
   int ends[2];
   const int failed = channel ? ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) : ::pipe2(ends, O_CLOEXEC);
   if (failed != 0) throw std::runtime_error("no descriptors");
@@ -155,9 +155,9 @@ LuaRan run_lua(const LuaJob& job) {
   LuaRan ran;
   KeptArtifacts sink(ran);
   const auto conversation = begin_lua(job, sink);
-  auto [out, out_job] = make_pair_of(false);
-  auto [err, err_job] = make_pair_of(false);
-  auto [channel, channel_job] = make_pair_of(true);
+  auto [out, out_job] = make_pipe_pair(false);
+  auto [err, err_job] = make_pipe_pair(false);
+  auto [channel, channel_job] = make_pipe_pair(true);
   const pid_t pid = ::fork();
   if (pid < 0) throw std::runtime_error("fork");
   if (pid == 0) be_the_job(out_job.get(), err_job.get(), channel_job.get(), folder);
@@ -175,7 +175,7 @@ LuaRan run_lua(const LuaJob& job) {
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  ran.outcome = outcome_of(status);
+  ran.outcome = to_outcome(status);
   ran.end = conversation->finish(ran.outcome);
   std::filesystem::remove_all(folder);
   return ran;

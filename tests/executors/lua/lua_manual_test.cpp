@@ -17,7 +17,7 @@ namespace mycojobs::test {
 namespace {
 
 // Returns the blocks of Lua code of a page.
-std::vector<std::string> blocks_of(const std::string& page) {
+std::vector<std::string> extract_code_blocks(const std::string& page) {
   std::vector<std::string> blocks;
   std::ifstream file(mj::test::source_path("docs/executors/") + page);
   bool inside = false;
@@ -40,7 +40,7 @@ void replace_all(std::string& text, const std::string& from, const std::string& 
 }
 
 // Returns the profile of the executor with the changes of the lines "-- policy: name = value".
-Policy policy_of(const std::string& block, const std::string& executor) {
+Policy make_policy(const std::string& block, const std::string& executor) {
   std::string json;
   std::istringstream lines(block);
   const std::string mark = "-- policy: ";
@@ -76,7 +76,7 @@ class Folder {
 };
 
 TEST(LuaManual, EveryExampleOfSalRuns) {
-  const auto blocks = blocks_of("sal.md");
+  const auto blocks = extract_code_blocks("sal.md");
   ASSERT_GT(blocks.size(), 10U);
   const Folder folder;
   const RedisServer redis;
@@ -89,21 +89,21 @@ TEST(LuaManual, EveryExampleOfSalRuns) {
     replace_all(block, "127.0.0.1:8080", "127.0.0.1:" + std::to_string(web.port()));
     replace_all(block, "\"127.0.0.1\", 8080", "\"127.0.0.1\", " + std::to_string(web.port()));
     replace_all(block, "127.0.0.1:8989", "127.0.0.1:" + std::to_string(mycelium.port()));
-    const LuaRan ran = run_lua_confined(LuaJob{.script = block, .policy = policy_of(block, "sal")});
+    const LuaRan ran = run_lua_confined(LuaJob{.script = block, .policy = make_policy(block, "sal")});
     EXPECT_EQ(ran.end.error, "") << block << ran.err;
     EXPECT_EQ(ran.end.status, JobStatus::finished) << block << ran.outcome.reason;
   }
 }
 
 TEST(LuaManual, EveryExampleOfOsisRuns) {
-  const auto blocks = blocks_of("osis.md");
+  const auto blocks = extract_code_blocks("osis.md");
   ASSERT_FALSE(blocks.empty());
   for (const std::string& block : blocks) {
     FakeObjects objects;
-    const LuaRan ran = run_lua_confined(LuaJob{
-        .script = block, .executor = "osis", .policy = policy_of(block, "osis"), .agent = [&](const std::string& call) {
-          return objects.answer(call);
-        }});
+    const LuaRan ran = run_lua_confined(LuaJob{.script = block,
+                                               .executor = "osis",
+                                               .policy = make_policy(block, "osis"),
+                                               .agent = [&](const std::string& call) { return objects.answer(call); }});
     EXPECT_EQ(ran.end.error, "") << block << ran.err;
     EXPECT_GT(objects.calls, 0U);
   }

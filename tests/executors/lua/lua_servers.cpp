@@ -42,7 +42,7 @@ struct Refusal {
   std::string message;
 };
 
-std::string key_of(const json& params, const std::string& id) {
+std::string make_object_key(const json& params, const std::string& id) {
   return params.value("namespace", "default") + "/" + params.value("kind", "") + "/" + id;
 }
 
@@ -161,7 +161,7 @@ json FakeObjects::apply(const json& operation, bool only_check) {
   const json object = operation.value("object", json::object());
   std::string id = operation.value("id", object.value("id", ""));
   if (id.empty()) id = "id-" + std::to_string(only_check ? next_id_ : next_id_++);
-  const std::string key = key_of(operation, id);
+  const std::string key = make_object_key(operation, id);
   const auto found = rows_.find(key);
   const std::uint64_t version = found == rows_.end() ? 0 : found->second.at("version").get<std::uint64_t>();
   if (operation.contains("version") && operation["version"] != version) {
@@ -181,7 +181,7 @@ json FakeObjects::apply(const json& operation, bool only_check) {
 }
 
 json FakeObjects::page(const json& params, const std::function<bool(const json&)>& wanted) {
-  const std::string from = key_of(params, ""), after = params.value("after", "");
+  const std::string from = make_object_key(params, ""), after = params.value("after", "");
   json out{{"objects", json::array()}};
   for (const auto& [key, row] : rows_) {
     if (!key.starts_with(from) || key.substr(from.size()) <= after || !wanted(row.at("object"))) continue;
@@ -202,7 +202,7 @@ json FakeObjects::run(const std::string& method, const json& params) {
     return apply(operation, false);
   }
   if (method == "osis.get") {
-    const auto found = rows_.find(key_of(params, params.at("id")));
+    const auto found = rows_.find(make_object_key(params, params.at("id")));
     if (found == rows_.end()) throw Refusal{"not_found", "there is no such object"};
     return found->second;
   }

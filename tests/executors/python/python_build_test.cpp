@@ -30,9 +30,9 @@ result['n'] = zlib.decompress(zlib.compress(b'x' * 1000)).decode()
 )";
 
 // A copy of the helpers after an update of one library: the linked helper has recorded the id of another build.
-class Updated {
+class HelperCopy {
  public:
-  explicit Updated(const std::string& library) {
+  explicit HelperCopy(const std::string& library) {
     for (const char* name : {"mycojobs-pyhost", "mycojobs-pyhost-shared"})
       std::filesystem::copy(mj::test::programs_folder() + "/" + name, folder_.path() / name);
     std::string program = read_file(pyhost());
@@ -67,14 +67,14 @@ TEST(PythonBuild, SharedBuildRunsAloneAndReportsIt) {
   std::filesystem::copy(std::filesystem::exists(both) ? both : mj::test::program_path("mycojobs-pyhost"), pyhost);
   EXPECT_THAT(PythonExecutor(pyhost).probe().value(), EndsWith(", the installed shared library"));
   const auto sandbox = sandbox_with({{.name = "python", .program = pyhost, .context = 7}});
-  const Ran ran = run_python_confined(kWhoRuns, {.sandbox = sandbox.get()});
-  EXPECT_THAT(ran.out, StartsWith("libpython3.")) << ran.err << ran.end.error;
+  const RunResult result = run_python_confined(kWhoRuns, {.sandbox = sandbox.get()});
+  EXPECT_THAT(result.out, StartsWith("libpython3.")) << result.err << result.end.error;
 }
 
 TEST(PythonBuild, InstalledBuildRunsAfterALibraryUpdate) {
   if (!is_linked()) GTEST_SKIP() << "this build has no archives that are the installed build";
   for (const char* library : {"libpython3", "libexpat", "libz", "libstdc++", "libgcc_s"}) {
-    const Updated helpers(library);
+    const HelperCopy helpers(library);
     const auto output = PythonExecutor(helpers.pyhost()).probe();
     ASSERT_TRUE(output) << output.error().message;
     EXPECT_THAT(*output, HasSubstr(std::string(library)));
@@ -82,9 +82,9 @@ TEST(PythonBuild, InstalledBuildRunsAfterALibraryUpdate) {
     EXPECT_THAT(*output, HasSubstr("is another build than the one that was linked in"));
     if (library != std::string("libexpat")) continue;
     const auto sandbox = sandbox_with({{.name = "python", .program = helpers.pyhost(), .context = 7}});
-    const Ran ran = run_python_confined(kWhoRuns, {.sandbox = sandbox.get()});
-    EXPECT_THAT(ran.out, HasSubstr("libpython3.")) << ran.err << ran.end.error;
-    EXPECT_EQ(ran.end.result.count("n"), 1U);
+    const RunResult result = run_python_confined(kWhoRuns, {.sandbox = sandbox.get()});
+    EXPECT_THAT(result.out, HasSubstr("libpython3.")) << result.err << result.end.error;
+    EXPECT_EQ(result.end.result.count("n"), 1U);
   }
 }
 

@@ -60,13 +60,13 @@ class Agent {
  public:
   Agent(pid_t pid, Conversation& job, const std::string& term_at) : pid_(pid), job_(job), term_at_(term_at) {}
 
-  void serve(Pair& out, Pair& err, Pair& channel, Ran& ran) {
+  void serve(Pair& out, Pair& err, Pair& channel, RunResult& result) {
     const std::uint64_t deadline = SystemClock().boot_ms() + kTimeoutMs;
-    const std::string whole = job_.take_output();
+    const std::string whole = job_.consume_output();
     std::string_view request = whole;
     while (out.ours || err.ours || channel.ours) {
       if (SystemClock().boot_ms() > deadline) {
-        ADD_FAILURE() << "the job did not end; stderr: " << ran.err;
+        ADD_FAILURE() << "the job did not end; stderr: " << result.err;
         ::kill(pid_, SIGKILL);
         return;
       }
@@ -78,13 +78,13 @@ class Agent {
         const ssize_t sent = ::send(channel.ours.get(), request.data(), request.size(), MSG_NOSIGNAL);
         request.remove_prefix(sent > 0 ? static_cast<std::size_t>(sent) : 0);
       }
-      if (waiting[0].revents != 0) take(out.ours, ran.out);
-      if (waiting[1].revents != 0) take(err.ours, ran.err);
+      if (waiting[0].revents != 0) take(out.ours, result.out);
+      if (waiting[1].revents != 0) take(err.ours, result.err);
       std::string up;
       if ((waiting[2].revents & (POLLIN | POLLHUP | POLLERR)) != 0) take(channel.ours, up);
       job_.feed(up);
-      for (auto& note : job_.take_notes()) ran.notes.push_back(std::move(note));
-      if (!term_at_.empty() && ran.out.find(term_at_) != std::string::npos) {
+      for (auto& note : job_.consume_notes()) result.notes.push_back(std::move(note));
+      if (!term_at_.empty() && result.out.find(term_at_) != std::string::npos) {
         ::kill(pid_, SIGTERM);
         term_at_.clear();
       }
@@ -106,7 +106,7 @@ class Agent {
 
 }  // namespace
 
-JobFacts facts_of(std::string script) {
+JobFacts make_facts(std::string script) {
   JobFacts facts;
   facts.job.id = 2001;
   facts.job.caller_id = 12;
@@ -116,7 +116,7 @@ JobFacts facts_of(std::string script) {
   return facts;
 }
 
-Ran run_python(const JobFacts& facts, const std::string& term_at) {
+RunResult run_python(const JobFacts& facts, const std::string& term_at) {
   static const Result<void> warm = warm_up();
   if (!warm) throw std::runtime_error(warm.error().message);
   auto job = PythonExecutor("").begin(facts, nullptr);
@@ -124,20 +124,20 @@ Ran run_python(const JobFacts& facts, const std::string& term_at) {
   Pair out = make_pipe();
   Pair err = make_pipe();
   Pair channel = make_channel();
-  Ran ran;
+  RunResult result;
   const pid_t pid = ::fork();
   if (pid < 0) throw std::runtime_error("fork");
   if (pid == 0) be_the_job(out.theirs.get(), err.theirs.get(), channel.theirs.get());
   for (Pair* pair : {&out, &err, &channel}) pair->theirs.reset();
-  Agent(pid, **job, term_at).serve(out, err, channel, ran);
+  Agent(pid, **job, term_at).serve(out, err, channel, result);
   int status = 0;
   while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  ran.outcome = outcome_of(status);
-  ran.end = (*job)->finish(ran.outcome);
-  return ran;
+  result.outcome = to_outcome(status);
+  result.end = (*job)->finish(result.outcome);
+  return result;
 }
 
-Ran run_python(std::string script) { return run_python(facts_of(std::move(script))); }
+RunResult run_python(std::string script) { return run_python(make_facts(std::move(script))); }
 
 }  // namespace mycojobs::test

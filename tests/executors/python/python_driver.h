@@ -10,9 +10,9 @@
 
 namespace mycojobs::test {
 
-JobFacts facts_of(std::string script);
+JobFacts make_facts(std::string script);
 
-struct Ran {
+struct RunResult {
   Outcome outcome;
   JobEnd end;
   std::string out, err;
@@ -21,7 +21,7 @@ struct Ran {
 };
 
 // SIGTERM is sent once when stdout contains `term_at`; empty: never.
-Ran run_python(const JobFacts&, const std::string& term_at = "");
-Ran run_python(std::string script);
+RunResult run_python(const JobFacts&, const std::string& term_at = "");
+RunResult run_python(std::string script);
 
 }  // namespace mycojobs::test

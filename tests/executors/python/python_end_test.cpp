@@ -28,20 +28,20 @@ void PrintTo(const EndRow& row, std::ostream* out) { *out << row.name; }
 class PythonEnd : public ::testing::TestWithParam<EndRow> {};
 
 TEST_P(PythonEnd, IsReported) {
-  const Ran ran = run_python(GetParam().script);
-  EXPECT_EQ(ran.end.detail, GetParam().detail);
-  EXPECT_EQ(ran.end.error, GetParam().error);
-  EXPECT_EQ(ran.end.status, std::string_view(GetParam().detail) == "ok" ? JobStatus::finished : JobStatus::error);
-  EXPECT_EQ(ran.end.error_info.empty(), ran.end.status == JobStatus::finished);
+  const RunResult result = run_python(GetParam().script);
+  EXPECT_EQ(result.end.detail, GetParam().detail);
+  EXPECT_EQ(result.end.error, GetParam().error);
+  EXPECT_EQ(result.end.status, std::string_view(GetParam().detail) == "ok" ? JobStatus::finished : JobStatus::error);
+  EXPECT_EQ(result.end.error_info.empty(), result.end.status == JobStatus::finished);
 }
 
 // The same error as for inputs that do not fit into the job's folder. Regression test: the error was "exit code 125".
 TEST(PythonEnds, UnpreparableJobReportsWhy) {
-  JobFacts facts = facts_of("print('never')");
+  JobFacts facts = make_facts("print('never')");
   facts.secrets = {{"../x", "value"}};
-  const Ran ran = run_python(facts);
-  EXPECT_EQ(ran.end.error, "SetupError: channel: a file outside of the job's folder: secrets/../x");
-  EXPECT_EQ(ran.out, "");
+  const RunResult result = run_python(facts);
+  EXPECT_EQ(result.end.error, "SetupError: channel: a file outside of the job's folder: secrets/../x");
+  EXPECT_EQ(result.out, "");
 }
 
 constexpr const char* kNoResult = "the script ended without returning its result";
@@ -129,41 +129,41 @@ INSTANTIATE_TEST_SUITE_P(
         EndRow{"atexit that fails", "import atexit\natexit.register(lambda: 1/0)", "ok", ""}));
 
 TEST(PythonEnds, TracebackHasOnlyTheScriptsLines) {
-  const Ran ran = run_python("def f(x):\n    return 1 / x\n\nf(0)\n");
+  const RunResult result = run_python("def f(x):\n    return 1 / x\n\nf(0)\n");
   EXPECT_EQ(
-      ran.err,
+      result.err,
       std::string("Traceback (most recent call last):\n  File \"<job 12:2001>\", line 4, in <module>\n    f(0)\n") +
           (kIsOfDebian12 ? "" : "    ~^^^\n") +
           "  File \"<job 12:2001>\", line 2, in f\n    return 1 / x\n           ~~^~~\n"
           "ZeroDivisionError: division by zero\n");
-  const auto info = nlohmann::json::parse(ran.end.error_info);
+  const auto info = nlohmann::json::parse(result.end.error_info);
   EXPECT_EQ(info["type"], "ZeroDivisionError");
   EXPECT_EQ(info["message"], "division by zero");
-  EXPECT_EQ(info["traceback"], ran.err);
+  EXPECT_EQ(info["traceback"], result.err);
   EXPECT_EQ(info["line"], 2);
   EXPECT_EQ(info["exit"], 1);
 }
 
 TEST(PythonEnds, SyntaxErrorShowsItsLine) {
-  JobFacts facts = facts_of("x = 1\nprint('a'\n");
+  JobFacts facts = make_facts("x = 1\nprint('a'\n");
   facts.job.name = "report.py";
-  const Ran ran = run_python(facts);
-  EXPECT_EQ(ran.err, "  File \"report.py\", line 2\n    print('a'\n         ^\nSyntaxError: '(' was never closed\n");
-  EXPECT_EQ(ran.end.error, "SyntaxError: '(' was never closed (line 2)");
+  const RunResult result = run_python(facts);
+  EXPECT_EQ(result.err, "  File \"report.py\", line 2\n    print('a'\n         ^\nSyntaxError: '(' was never closed\n");
+  EXPECT_EQ(result.end.error, "SyntaxError: '(' was never closed (line 2)");
 }
 
 TEST(PythonEnds, ChainedExceptionsAndThreadsShowTheirLines) {
-  const Ran ran = run_python(
+  const RunResult result = run_python(
       "import threading\ndef f(): raise ValueError('in thread')\nt = threading.Thread(target=f)\nt.start(); t.join()\n"
       "try:\n    {}['k']\nexcept KeyError as e:\n    raise RuntimeError('outer') from e\n");
-  EXPECT_THAT(ran.err, HasSubstr("Exception in thread Thread-1 (f):\nTraceback"));
-  EXPECT_THAT(ran.err, HasSubstr("def f(): raise ValueError('in thread')"));
-  EXPECT_THAT(ran.err, HasSubstr("The above exception was the direct cause"));
-  EXPECT_THAT(ran.err, HasSubstr("    raise RuntimeError('outer') from e\nRuntimeError: outer\n"));
+  EXPECT_THAT(result.err, HasSubstr("Exception in thread Thread-1 (f):\nTraceback"));
+  EXPECT_THAT(result.err, HasSubstr("def f(): raise ValueError('in thread')"));
+  EXPECT_THAT(result.err, HasSubstr("The above exception was the direct cause"));
+  EXPECT_THAT(result.err, HasSubstr("    raise RuntimeError('outer') from e\nRuntimeError: outer\n"));
 }
 
 TEST(PythonEnds, EndsInPythonsOrder) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import atexit, threading, time
 class Last:
     def __del__(self): print('del', sorted(result))
@@ -182,21 +182,21 @@ atexit.register(at_exit)
 print('main')
 file.write('file\n')
 )");
-  EXPECT_EQ(ran.out.substr(0, 19), "main\nthread\natexit\n");
-  EXPECT_THAT(ran.out, HasSubstr("del ['atexit', 'thread']\n"));
-  EXPECT_THAT(ran.out, HasSubstr("file\n"));
-  EXPECT_EQ(ran.end.result, (TextMap{{"atexit", "done"}, {"thread", "done"}}));
+  EXPECT_EQ(result.out.substr(0, 19), "main\nthread\natexit\n");
+  EXPECT_THAT(result.out, HasSubstr("del ['atexit', 'thread']\n"));
+  EXPECT_THAT(result.out, HasSubstr("file\n"));
+  EXPECT_EQ(result.end.result, (TextMap{{"atexit", "done"}, {"thread", "done"}}));
 }
 
 // Python's threading ends pools before the functions registered for the exit run, even if no thread must be joined.
 TEST(PythonEnds, PoolsEndBeforeRegisteredFunctions) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import atexit
 from concurrent.futures import ThreadPoolExecutor
 pool = ThreadPoolExecutor(1)
 atexit.register(pool.submit, int)
 )");
-  EXPECT_THAT(ran.err, HasSubstr("RuntimeError: cannot schedule new futures after interpreter shutdown"));
+  EXPECT_THAT(result.err, HasSubstr("RuntimeError: cannot schedule new futures after interpreter shutdown"));
 }
 
 // Unchanged streams are not flushed. Data in a stream or in its buffer counts as a change.
@@ -213,7 +213,7 @@ TEST(PythonEnds, BufferedStreamsAreFlushed) {
 
 // The main module is created before the fork and must not differ from that of python3.
 TEST(PythonEnds, MainModuleIsLikeThatOfPython) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import sys
 main = sys.modules['__main__']
 print(vars(main) is globals(), list(sys.modules).count('__main__'), sorted(n for n in vars(main) if n[:2] == '__'))
@@ -226,10 +226,10 @@ last = Last()
 f = lambda: last
 )");
   EXPECT_EQ(
-      ran.out,
+      result.out,
       "True 1 ['__annotations__', '__builtins__', '__doc__', '__loader__', '__name__', '__package__', '__spec__']\n"
       "{'x': <class 'int'>} __main__ True\ngone\n")
-      << ran.err;
+      << result.err;
 }
 
 TEST(PythonEnds, ScriptWithANullCharacterIsRejected) {
@@ -237,30 +237,30 @@ TEST(PythonEnds, ScriptWithANullCharacterIsRejected) {
 }
 
 TEST(PythonEnds, ForkedChildReturnsNoResult) {
-  const Ran ran = run_python(
+  const RunResult result = run_python(
       "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nresult['who'] = 'parent' if pid else 'child'\n"
       "print(result['who'])");
-  EXPECT_EQ(ran.out, "child\nparent\n");
-  EXPECT_EQ(ran.end.result, (TextMap{{"who", "parent"}}));
+  EXPECT_EQ(result.out, "child\nparent\n");
+  EXPECT_EQ(result.end.result, (TextMap{{"who", "parent"}}));
 }
 
 TEST(PythonEnds, HugeMessageAndTracebackAreCut) {
-  const Ran ran = run_python("raise ValueError('é' * 5000000)");
-  EXPECT_EQ(ran.end.detail, "exception");
-  EXPECT_LT(ran.end.error.size(), 1100U);
-  EXPECT_THAT(ran.end.error, StartsWith("ValueError: éé"));
-  EXPECT_LT(ran.end.error_info.size(), 200000U);
-  EXPECT_GT(ran.err.size(), 9000000U);
+  const RunResult result = run_python("raise ValueError('é' * 5000000)");
+  EXPECT_EQ(result.end.detail, "exception");
+  EXPECT_LT(result.end.error.size(), 1100U);
+  EXPECT_THAT(result.end.error, StartsWith("ValueError: éé"));
+  EXPECT_LT(result.end.error_info.size(), 200000U);
+  EXPECT_GT(result.err.size(), 9000000U);
 }
 
 TEST(PythonEnds, NonTextMessageIsStillReported) {
-  const Ran ran = run_python("raise ValueError('\\ud800 \\udcff')");
-  EXPECT_EQ(ran.end.error, "ValueError: ? ? (line 1)");
+  const RunResult result = run_python("raise ValueError('\\ud800 \\udcff')");
+  EXPECT_EQ(result.end.error, "ValueError: ? ? (line 1)");
 }
 
 TEST(PythonEnds, ErrorOfAFailedScriptHasNoResult) {
-  const Ran ran = run_python("result['a'] = 'b'\n1/0");
-  EXPECT_TRUE(ran.end.result.empty());
+  const RunResult result = run_python("result['a'] = 'b'\n1/0");
+  EXPECT_TRUE(result.end.result.empty());
 }
 
 struct RetryRow {
@@ -273,10 +273,10 @@ void PrintTo(const RetryRow& row, std::ostream* out) { *out << row.script; }
 class PythonFailure : public ::testing::TestWithParam<RetryRow> {};
 
 TEST_P(PythonFailure, ControlsTheNextAttempt) {
-  const Ran ran = run_python(std::string("import mycojobs\n") + GetParam().script);
-  EXPECT_EQ(ran.end.detail, "exception") << ran.err;
-  EXPECT_EQ(ran.end.retry_forbidden, GetParam().forbidden);
-  EXPECT_EQ(ran.end.retry_after_ms, GetParam().after_ms);
+  const RunResult result = run_python(std::string("import mycojobs\n") + GetParam().script);
+  EXPECT_EQ(result.end.detail, "exception") << result.err;
+  EXPECT_EQ(result.end.retry_forbidden, GetParam().forbidden);
+  EXPECT_EQ(result.end.retry_after_ms, GetParam().after_ms);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -302,12 +302,13 @@ INSTANTIATE_TEST_SUITE_P(
             {}}));
 
 TEST(PythonEnds, FailureIsAnOrdinaryException) {
-  const Ran ran = run_python("from mycojobs import Failure\nraise Failure('no stock', retry=30)");
-  EXPECT_EQ(ran.end.error, "mycojobs.Failure: no stock (line 2)");
-  EXPECT_THAT(ran.err, HasSubstr("mycojobs.Failure: no stock"));
-  EXPECT_THAT(ran.err, Not(HasSubstr("<mycojobs>")));
+  const RunResult result = run_python("from mycojobs import Failure\nraise Failure('no stock', retry=30)");
+  EXPECT_EQ(result.end.error, "mycojobs.Failure: no stock (line 2)");
+  EXPECT_THAT(result.err, HasSubstr("mycojobs.Failure: no stock"));
+  EXPECT_THAT(result.err, Not(HasSubstr("<mycojobs>")));
   for (const char* retry : {"-1", "'soon'", "None", "float('nan')", "float('inf')"}) {
-    const Ran wrong = run_python(std::string("import mycojobs\nraise mycojobs.Failure('x', retry=") + retry + ")");
+    const RunResult wrong =
+        run_python(std::string("import mycojobs\nraise mycojobs.Failure('x', retry=") + retry + ")");
     EXPECT_THAT(wrong.end.error, StartsWith("ValueError: Failure: retry=")) << retry;
     EXPECT_THAT(wrong.end.error, HasSubstr("(line 2)")) << retry;
   }

@@ -8,7 +8,7 @@ namespace mycojobs::test {
 namespace {
 
 TEST(PythonHeap, ReturnsMemoryFreedByAJob) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import os
 def resident():
     return int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE') >> 20
@@ -18,11 +18,11 @@ print(resident() - before > 50)
 many = None
 print(resident() - before < 20)
 )");
-  EXPECT_EQ(ran.out, "True\nTrue\n") << ran.err;
+  EXPECT_EQ(result.out, "True\nTrue\n") << result.err;
 }
 
 TEST(PythonHeap, ObjectsOfAllSizesAreAllocatedAndFreed) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import random
 kept = {}
 for number in range(20000):
@@ -38,12 +38,12 @@ for number in range(100000):
 assert bytes(grown[:512]) == bytes(range(256)) * 2
 print('held')
 )");
-  EXPECT_EQ(ran.out, "held\n") << ran.err;
+  EXPECT_EQ(result.out, "held\n") << result.err;
 }
 
 // Objects that the zygote created and a job releases are neither reused nor written to.
 TEST(PythonHeap, ObjectsOfTheZygoteMayBeDroppedAndReplaced) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import gc, json, random, string, sys, tempfile
 for name in [each for each in sys.modules if each.split('.')[0] in ('json', 'random', 'string', 'tempfile')]:
     vars(sys.modules.pop(name)).clear()
@@ -53,11 +53,11 @@ gc.collect()
 import json, random, string, tempfile
 print(json.loads(json.dumps({'a': [1, None, 'x']})), len(string.ascii_letters), 0 <= random.random() < 1)
 )");
-  EXPECT_EQ(ran.out, "{'a': [1, None, 'x']} 52 True\n") << ran.err;
+  EXPECT_EQ(result.out, "{'a': [1, None, 'x']} 52 True\n") << result.err;
 }
 
 TEST(PythonHeap, ThreadsMakeAndDropObjects) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import threading
 sums = []
 def work(start):
@@ -67,7 +67,7 @@ for each in threads: each.start()
 for each in threads: each.join()
 print(set(sums))
 )");
-  EXPECT_EQ(ran.out, "{350000}\n") << ran.err;
+  EXPECT_EQ(result.out, "{350000}\n") << result.err;
 }
 
 }  // namespace

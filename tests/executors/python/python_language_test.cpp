@@ -12,7 +12,7 @@ using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(PythonLanguage, AsyncioGroupsAndTimeoutsWork) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import asyncio
 async def work(n):
     await asyncio.sleep(0.001)
@@ -32,7 +32,7 @@ async def main():
     print(await asyncio.to_thread(lambda: 'from a thread'))
 asyncio.run(main())
 )");
-  EXPECT_EQ(ran.out, "[0, 1, 2] [0, 1, 2]\ntimed out\nfrom a thread\n") << ran.err;
+  EXPECT_EQ(result.out, "[0, 1, 2] [0, 1, 2]\ntimed out\nfrom a thread\n") << result.err;
 }
 
 // Modules compare the hooks to detect whether the script has set its own. If it has, they do not use their own output.
@@ -50,7 +50,7 @@ sys.excepthook(1, "1", 1)
 }
 
 TEST(PythonLanguage, FailedTaskGroupReportsItsErrors) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import asyncio
 async def fails():
     raise ValueError('in the task')
@@ -59,20 +59,20 @@ async def main():
         group.create_task(fails())
 asyncio.run(main())
 )");
-  EXPECT_EQ(ran.end.error,
+  EXPECT_EQ(result.end.error,
             "ExceptionGroup: unhandled errors in a TaskGroup (1 sub-exception): ValueError: in the task (line 6)");
-  EXPECT_THAT(ran.err, HasSubstr("line 4, in fails\n    |     raise ValueError('in the task')"));
+  EXPECT_THAT(result.err, HasSubstr("line 4, in fails\n    |     raise ValueError('in the task')"));
 }
 
 TEST(PythonLanguage, NestedGroupsReportTheirErrors) {
-  const Ran ran = run_python(
+  const RunResult result = run_python(
       "try:\n    raise ExceptionGroup('several', [ExceptionGroup('deep', [TypeError('one')]), OSError('two')])\n"
       "except* OSError: pass");
-  EXPECT_THAT(ran.end.error, StartsWith("ExceptionGroup: several (1 sub-exception): TypeError: one"));
+  EXPECT_THAT(result.end.error, StartsWith("ExceptionGroup: several (1 sub-exception): TypeError: one"));
 }
 
 TEST(PythonLanguage, TracebacksPassGeneratorsAndCauses) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 def inner():
     yield 1
     raise KeyError('inside')
@@ -83,9 +83,9 @@ try:
 except KeyError as error:
     raise RuntimeError('outside') from error
 )");
-  EXPECT_EQ(ran.end.error, "RuntimeError: outside (line 10)");
+  EXPECT_EQ(result.end.error, "RuntimeError: outside (line 10)");
   for (const char* part : {"line 4, in inner", "line 6, in outer", "direct cause", "line 10, in <module>"}) {
-    EXPECT_THAT(ran.err, HasSubstr(part));
+    EXPECT_THAT(result.err, HasSubstr(part));
   }
 }
 
@@ -102,29 +102,29 @@ std::string ten_thousand_lines(const std::string& at_9876) {
 }
 
 TEST(PythonLanguage, TenThousandLinesAreCountedCorrectly) {
-  const Ran ran = run_python(ten_thousand_lines("f9873(None)"));
-  EXPECT_THAT(ran.end.error, StartsWith("TypeError: ")) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("line 9876, in <module>\n    f9873(None)\n"));
-  EXPECT_THAT(ran.err, HasSubstr("line 9873, in f9873\n"));
-  const Ran wrong = run_python(ten_thousand_lines("f9873(1"));
+  const RunResult result = run_python(ten_thousand_lines("f9873(None)"));
+  EXPECT_THAT(result.end.error, StartsWith("TypeError: ")) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("line 9876, in <module>\n    f9873(None)\n"));
+  EXPECT_THAT(result.err, HasSubstr("line 9873, in f9873\n"));
+  const RunResult wrong = run_python(ten_thousand_lines("f9873(1"));
   EXPECT_EQ(wrong.end.error, "SyntaxError: '(' was never closed (line 9876)");
 }
 
 TEST(PythonLanguage, EndlessThreadsAreStopped) {
   const char* daemon =
       "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\nresult['a'] = 1";
-  const Ran left = run_python_confined(daemon);
+  const RunResult left = run_python_confined(daemon);
   EXPECT_EQ(left.end.detail, "ok") << left.end.error;
   EXPECT_EQ(left.end.result.at("a"), "1");
   // As in python3, the script waits for the thread at its end.
-  const Ran waits = run_python_confined(
+  const RunResult waits = run_python_confined(
       "import threading\nthreading.Thread(target=threading.Event().wait).start()\nprint('end')", {.wall_ms = 1500});
   EXPECT_EQ(waits.out, "end\n");
   EXPECT_EQ(waits.end.detail, "timeout");
 }
 
 TEST(PythonLanguage, ProgressOfManyThreadsArrivesIntact) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import threading, mycojobs
 def tell(number):
     for step in range(10): mycojobs.progress(step / 10, f'thread {number} ' + 'x' * 100)
@@ -132,12 +132,12 @@ threads = [threading.Thread(target=tell, args=(n,)) for n in range(8)]
 for t in threads: t.start()
 for t in threads: t.join()
 )");
-  EXPECT_EQ(ran.notes.size(), 80U);
-  for (const auto& note : ran.notes) EXPECT_THAT(note, ::testing::EndsWith(std::string(100, 'x')));
+  EXPECT_EQ(result.notes.size(), 80U);
+  for (const auto& note : result.notes) EXPECT_THAT(note, ::testing::EndsWith(std::string(100, 'x')));
 }
 
 TEST(PythonLanguage, ScriptThatBreaksItsRuntimeStillReturnsAResult) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import sys, builtins, mycojobs, json, threading, traceback, linecache, errno, re
 for module in (json, threading, traceback, linecache, errno, re, mycojobs):
     for name in list(vars(module)): setattr(module, name, None)
@@ -146,15 +146,15 @@ for name in list(vars(builtins)):
 sys.modules['mycojobs'] = None
 result['still'] = {'here': [1, None]}
 )");
-  EXPECT_EQ(ran.end.result.at("still"), R"({"here":[1,null]})") << ran.end.error << ran.err;
+  EXPECT_EQ(result.end.result.at("still"), R"({"here":[1,null]})") << result.end.error << result.err;
 }
 
 TEST(PythonLanguage, ScriptsThatBreakTheirRuntimeStillReportErrors) {
-  const Ran ran = run_python(
+  const RunResult result = run_python(
       "import traceback, linecache, errno\nlinecache.getline = errno.EROFS = traceback.TracebackException = "
       "None\nraise "
       "PermissionError(1, 'fork')");
-  EXPECT_THAT(ran.end.error, StartsWith("PermissionError: [Errno 1] fork"));
+  EXPECT_THAT(result.end.error, StartsWith("PermissionError: [Errno 1] fork"));
 }
 
 struct Refusal {
@@ -180,18 +180,18 @@ TEST(PythonLanguage, RefusalsNameTheMissingGrant) {
       {"open('absent')", nullptr},
   };
   for (const auto& [script, hint] : rows) {
-    const Ran ran = run_python_confined(script);
+    const RunResult result = run_python_confined(script);
     if (hint != nullptr) {
-      EXPECT_THAT(ran.end.error, HasSubstr(hint)) << script;
+      EXPECT_THAT(result.end.error, HasSubstr(hint)) << script;
     } else {
-      EXPECT_THAT(ran.end.error, Not(HasSubstr("policy"))) << script;
+      EXPECT_THAT(result.end.error, Not(HasSubstr("policy"))) << script;
     }
   }
 }
 
 // These modules are not loaded until a script imports them, although preloaded modules import them.
 TEST(PythonLanguage, ModulesWithSharedLibrariesCanBeImported) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import sys
 print(sorted({'bz2', 'lzma', '_bz2', '_lzma'} & set(sys.modules)))
 import shutil, tempfile
@@ -202,20 +202,20 @@ print(len(shutil.make_archive('/tmp/made', 'xztar', '/tmp', 'text')) > 0)
 import bz2, lzma
 print(bz2.decompress(bz2.compress(b'one')), lzma.decompress(lzma.compress(b'two')))
 )");
-  EXPECT_EQ(ran.out, "[]\n['bztar', 'gztar', 'tar', 'xztar', 'zip']\nTrue\nb'one' b'two'\n") << ran.err;
+  EXPECT_EQ(result.out, "[]\n['bztar', 'gztar', 'tar', 'xztar', 'zip']\nTrue\nb'one' b'two'\n") << result.err;
 }
 
 TEST(PythonLanguage, MainHasTheNamesOfPython) {
-  const Ran ran =
+  const RunResult result =
       run_python("print(__name__, __doc__, __package__, __loader__, __spec__, __annotations__, list(globals()))");
-  EXPECT_EQ(ran.out,
+  EXPECT_EQ(result.out,
             "__main__ None None None None {} ['__name__', '__doc__', '__package__', '__loader__', '__spec__', "
             "'__builtins__', '__annotations__', 'result']\n")
-      << ran.err;
+      << result.err;
 }
 
 TEST(PythonLanguage, MultiprocessingWorksWithTheGrant) {
-  const Ran ran = run_python_confined(R"(
+  const RunResult result = run_python_confined(R"(
 import multiprocessing, subprocess, sys
 def square(n): return n * n
 with multiprocessing.Pool(2) as pool: print(pool.map(square, range(5)))
@@ -227,8 +227,8 @@ process.join()
 print(process.exitcode)
 print(subprocess.run([sys.executable, '-c', 'print(6 * 7)'], capture_output=True, text=True).stdout.strip())
 )",
-                                      {.exec = true});
-  EXPECT_EQ(ran.out, "[0, 1, 4, 9, 16]\nfrom the child\n0\n42\n") << ran.err;
+                                               {.exec = true});
+  EXPECT_EQ(result.out, "[0, 1, 4, 9, 16]\nfrom the child\n0\n42\n") << result.err;
 }
 
 }  // namespace

@@ -36,19 +36,19 @@ TEST(PythonManual, ExamplesRunAsDocumented) {
   const auto all = examples();
   ASSERT_GE(all.size(), 6U);
   for (const Example& example : all) {
-    JobFacts facts = facts_of(example.script);
+    JobFacts facts = make_facts(example.script);
     facts.inputs["build"] = {2000, {{"size", "42"}}, {"size"}};
     facts.secrets = {{"token", "t"}};
-    facts.granted.secrets = {"token"};
-    const Ran ran = run_python_confined(facts);
-    EXPECT_EQ(ran.end.detail, example.fails ? "exception" : "ok")
-        << "docs/executors/python.md:" << example.line << ": " << ran.end.error << ran.err;
+    facts.granted_policy.secrets = {"token"};
+    const RunResult result = run_python_confined(facts);
+    EXPECT_EQ(result.end.detail, example.fails ? "exception" : "ok")
+        << "docs/executors/python.md:" << example.line << ": " << result.end.error << result.err;
     // The error contains the text of the comment, up to "...".
     const auto comment = example.script.find("   # ");
     if (!example.fails || comment == std::string::npos) continue;
     std::string output = example.script.substr(comment + 5, example.script.find('\n', comment) - comment - 5);
     if (output.starts_with("...; ")) output.erase(0, 5);
-    EXPECT_NE(ran.end.error.find(output), std::string::npos) << ran.end.error;
+    EXPECT_NE(result.end.error.find(output), std::string::npos) << result.end.error;
   }
 }
 

@@ -70,31 +70,32 @@ TEST(PythonNet, WarmScriptKeepsItsProxyAndEachRunItsRefusals) {
       server.place() +
       "/').read().decode()\n  try: urllib.request.urlopen(f'http://198.51.100.7:{calls}/')\n"
       "  except Exception as error: print(type(error).__name__)\n";
-  const Confined how{.net = {server.place()}, .warm = {100, 60000, std::string(64, 'p'), std::string(64, 'p')}};
+  const PythonRunOptions options{.net = {server.place()},
+                                 .warm = {100, 60000, std::string(64, 'p'), std::string(64, 'p')}};
   for (int i = 1; i <= 3; ++i) {
-    const Ran ran = run_python_confined(script, how);
-    EXPECT_EQ(ran.end.result, (TextMap{{"a", "here"}})) << ran.end.error << ran.err;
-    ASSERT_TRUE(ran.outcome.reused);
-    if (*ran.outcome.reused == 0 && i > 1) GTEST_SKIP() << "no group for memory and processes can be made here";
-    ASSERT_EQ(ran.outcome.notes.size(), 1U) << ran.out;
-    EXPECT_THAT(ran.outcome.notes[0], ::testing::HasSubstr("198.51.100.7:" + std::to_string(i)));
+    const RunResult result = run_python_confined(script, options);
+    EXPECT_EQ(result.end.result, (TextMap{{"a", "here"}})) << result.end.error << result.err;
+    ASSERT_TRUE(result.outcome.reused);
+    if (*result.outcome.reused == 0 && i > 1) GTEST_SKIP() << "no group for memory and processes can be made here";
+    ASSERT_EQ(result.outcome.notes.size(), 1U) << result.out;
+    EXPECT_THAT(result.outcome.notes[0], ::testing::HasSubstr("198.51.100.7:" + std::to_string(i)));
   }
   EXPECT_EQ(server.visits(), 3);
 }
 
 TEST(PythonNet, GrantedLoopbackPortOfTheHostIsReached) {
   const HttpServer server;
-  const Ran ran = run_python_confined(
+  const RunResult result = run_python_confined(
       "import urllib.request\nresult['a'] = urllib.request.urlopen('http://" + server.place() + "/').read().decode()",
       {.net = {server.place()}});
-  EXPECT_EQ(ran.end.error, "") << ran.err;
-  EXPECT_EQ(ran.end.result, (TextMap{{"a", "here"}}));
+  EXPECT_EQ(result.end.error, "") << result.err;
+  EXPECT_EQ(result.end.result, (TextMap{{"a", "here"}}));
   EXPECT_EQ(server.visits(), 1);
 }
 
 // A server that the job starts is in the job's own loopback, which needs no proxy.
 TEST(PythonNet, OwnLoopbackIsPrivate) {
-  const Ran ran = run_python_confined(R"(
+  const RunResult result = run_python_confined(R"(
 import http.server, threading, urllib.request
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -104,8 +105,8 @@ server = http.server.HTTPServer(('127.0.0.1', 0), Handler)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 result['a'] = urllib.request.urlopen(f'http://127.0.0.1:{server.server_port}/').read().decode()
 )",
-                                      {.net = {"example.org:443"}});
-  EXPECT_EQ(ran.end.result, (TextMap{{"a", "own"}})) << ran.end.error << ran.err;
+                                               {.net = {"example.org:443"}});
+  EXPECT_EQ(result.end.result, (TextMap{{"a", "own"}})) << result.end.error << result.err;
 }
 
 constexpr const char* kAttempts = R"(
@@ -162,32 +163,32 @@ TEST(PythonNet, ExecReachesOnlyTheAllowList) {
       "result['curl'] = str(subprocess.run(['/usr/bin/env', '-u', 'NO_PROXY', '-u', 'no_proxy', '/usr/bin/python3', "
       "'-c', 'import urllib.request; urllib.request.urlopen(\"http://" +
       other.place() + "/\")'], capture_output=True).returncode)\n";
-  const Ran ran = run_python_confined(script, {.exec = true, .net = {listed.place()}});
-  EXPECT_EQ(ran.end.error, "") << ran.err;
-  EXPECT_EQ(ran.end.result, (TextMap{{"listed", "200"},
-                                     {"other", "403"},
-                                     {"other by name", "403"},
-                                     {"metadata", "403"},
-                                     {"listed past the proxy", "refused"},
-                                     {"other past the proxy", "refused"},
-                                     {"a public address", "refused"},
-                                     {"a datagram", "refused"},
-                                     {"raw", "refused"},
-                                     {"packets", "refused"},
-                                     {"that of process 1", "refused"},
-                                     {"an abstract name", "refused"},
-                                     {"curl", "1"}}))
-      << ran.err;
+  const RunResult result = run_python_confined(script, {.exec = true, .net = {listed.place()}});
+  EXPECT_EQ(result.end.error, "") << result.err;
+  EXPECT_EQ(result.end.result, (TextMap{{"listed", "200"},
+                                        {"other", "403"},
+                                        {"other by name", "403"},
+                                        {"metadata", "403"},
+                                        {"listed past the proxy", "refused"},
+                                        {"other past the proxy", "refused"},
+                                        {"a public address", "refused"},
+                                        {"a datagram", "refused"},
+                                        {"raw", "refused"},
+                                        {"packets", "refused"},
+                                        {"that of process 1", "refused"},
+                                        {"an abstract name", "refused"},
+                                        {"curl", "1"}}))
+      << result.err;
   EXPECT_EQ(listed.visits(), 1) << "through the proxy";
   EXPECT_EQ(other.visits(), 0);
-  const Ran unshared =
+  const RunResult unshared =
       run_python_confined("import subprocess\nsubprocess.run(['/usr/bin/unshare', '-rn', '/bin/true'])",
                           {.exec = true, .net = {listed.place()}});
   EXPECT_TRUE(unshared.end.error.starts_with("denied: unshare")) << "a network of its own: " << unshared.end.error;
 }
 
 TEST(PythonUser, UserHasANameAndAHome) {
-  const Ran ran = run_python_confined(R"(
+  const RunResult result = run_python_confined(R"(
 import os, pwd, grp, getpass
 me = pwd.getpwuid(os.getuid())
 result.update(name=me.pw_name, home=me.pw_dir, group=grp.getgrgid(os.getgid()).gr_name, who=getpass.getuser(),
@@ -198,10 +199,10 @@ for path in ('/etc/passwd', '/etc/group'):
         except OSError: pass
 )");
   EXPECT_EQ(
-      ran.end.result,
+      result.end.result,
       (TextMap{
           {"name", "job"}, {"home", "/job"}, {"group", "job"}, {"who", "job"}, {"same", "true"}, {"tilde", "/job"}}))
-      << ran.end.error << ran.err;
+      << result.end.error << result.err;
 }
 
 }  // namespace

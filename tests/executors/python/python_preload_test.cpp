@@ -33,13 +33,13 @@ class Venv {
     }
     write("/venv/pyvenv.cfg", settings);
   }
-  std::string path() const { return path_of("/venv"); }
+  std::string path() const { return get_path("/venv"); }
   void module(const std::string& name, const std::string& text) {
     write(std::string("/venv") + kPackages + "/" + name, text);
   }
 
  private:
-  std::string path_of(const std::string& below) const { return folder_.path().string() + below; }
+  std::string get_path(const std::string& below) const { return folder_.path().string() + below; }
   void write(const std::string& below, const std::string& text) {
     ::chmod(folder_.write(below.substr(1), text).c_str(), 0644);
   }
@@ -47,7 +47,7 @@ class Venv {
 };
 
 using Settings = std::map<Id, PythonSettings>;
-std::unique_ptr<Sandbox> sandbox_of(const Settings& settings) {
+std::unique_ptr<Sandbox> make_sandbox(const Settings& settings) {
   return sandbox_with(python_hosts(mj::test::programs_folder(), settings));
 }
 
@@ -55,8 +55,8 @@ TEST(PythonVenv, IsAvailableToJobsOfItsContext) {
   Venv venv;
   venv.module("greetings.py", "WORD = 'from the environment'\n");
   venv.module("more.pth", "/venv/more\nimport greetings; greetings.WORD = 'from a .pth'\n");
-  const auto sandbox = sandbox_of({{7, {.venv = venv.path()}}});
-  const Ran ran = run_python_confined(R"(
+  const auto sandbox = make_sandbox({{7, {.venv = venv.path()}}});
+  const RunResult result = run_python_confined(R"(
 import greetings, sys
 print(greetings.WORD, greetings.__file__)
 print(sys.prefix, sys.base_prefix, sys.executable)
@@ -65,12 +65,13 @@ for path in ('/venv/new', greetings.__file__):
     try: open(path, 'w')
     except OSError as e: print(e.errno)
 )",
-                                      {.sandbox = sandbox.get()});
-  EXPECT_EQ(ran.out, std::string("from a .pth /venv") + kPackages +
-                         "/greetings.py\n/venv /usr /venv/bin/python3\n/venv" + kPackages + " False\n30\n30\n")
-      << ran.err << ran.end.error;
-  const Ran other = run_python_confined("import os, sys\nprint(os.path.exists('/venv'), sys.prefix)\nimport greetings",
-                                        {.context = 8, .sandbox = sandbox.get()});
+                                               {.sandbox = sandbox.get()});
+  EXPECT_EQ(result.out, std::string("from a .pth /venv") + kPackages +
+                            "/greetings.py\n/venv /usr /venv/bin/python3\n/venv" + kPackages + " False\n30\n30\n")
+      << result.err << result.end.error;
+  const RunResult other =
+      run_python_confined("import os, sys\nprint(os.path.exists('/venv'), sys.prefix)\nimport greetings",
+                          {.context = 8, .sandbox = sandbox.get()});
   EXPECT_EQ(other.out, "False /usr\n") << other.end.error;
   EXPECT_THAT(other.end.error, HasSubstr("No module named 'greetings'"));
 }
@@ -81,15 +82,15 @@ TEST(PythonVenv, IsAvailableToProgramsOfItsJobs) {
   ::chmod((venv.path() + "/bin").c_str(), 0755);
   std::filesystem::create_symlink("/usr/bin/python3", venv.path() + "/bin/python3");
   venv.module("greetings.py", "WORD = 'from the environment'\n");
-  const auto sandbox = sandbox_of({{7, {.venv = venv.path()}}});
-  const Ran ran = run_python_confined(R"(
+  const auto sandbox = make_sandbox({{7, {.venv = venv.path()}}});
+  const RunResult result = run_python_confined(R"(
 import subprocess, sys
 for python in (sys.executable, '/venv/bin/python3', '/usr/bin/python3'):
     ran = subprocess.run([python, '-c', 'import greetings; print(greetings.WORD)'], capture_output=True, text=True)
     print(ran.returncode, ran.stdout.strip())
 )",
-                                      {.exec = true, .sandbox = sandbox.get()});
-  EXPECT_EQ(ran.out, "0 from the environment\n0 from the environment\n1 \n") << ran.err << ran.end.error;
+                                               {.exec = true, .sandbox = sandbox.get()});
+  EXPECT_EQ(result.out, "0 from the environment\n0 from the environment\n1 \n") << result.err << result.end.error;
 }
 
 // A link in the environment resolves in the job's own root. A setuid program in it gains no rights and needs the exec
@@ -100,7 +101,7 @@ TEST(PythonVenv, OpensNothingOfTheHost) {
   std::filesystem::create_symlink("../../../../../../etc/shadow", venv.path() + "/far");
   std::filesystem::copy("/bin/true", venv.path() + "/program");
   ::chmod((venv.path() + "/program").c_str(), 04755);
-  const auto sandbox = sandbox_of({{7, {.venv = venv.path()}}});
+  const auto sandbox = make_sandbox({{7, {.venv = venv.path()}}});
   const char* script = R"(
 import os, subprocess
 for name in ('shadow', 'far'):
@@ -118,12 +119,12 @@ TEST(PythonVenv, HasSystemPackagesIfConfigured) {
   Venv with("home = /usr/bin\ninclude-system-site-packages = true\nversion = " MYCOJOBS_PYTHON_VERSION ".2\n");
   Venv without("home = /nowhere\ninclude-system-site-packages = false\nversion_info = " MYCOJOBS_PYTHON_VERSION
                ".9.final.0\n");  // as virtualenv writes it on another host
-  const auto sandbox = sandbox_of({{7, {.venv = with.path()}}, {8, {.venv = without.path()}}});
+  const auto sandbox = make_sandbox({{7, {.venv = with.path()}}, {8, {.venv = without.path()}}});
   const char* script = "import sys\nprint(sys.prefix)\nimport numpy";
   EXPECT_EQ(run_python_confined(script, {.sandbox = sandbox.get()}).end.error, "");
-  const Ran ran = run_python_confined(script, {.context = 8, .sandbox = sandbox.get()});
-  EXPECT_EQ(ran.out, "/venv\n");
-  EXPECT_THAT(ran.end.error, HasSubstr("No module named 'numpy'"));
+  const RunResult result = run_python_confined(script, {.context = 8, .sandbox = sandbox.get()});
+  EXPECT_EQ(result.out, "/venv\n");
+  EXPECT_THAT(result.end.error, HasSubstr("No module named 'numpy'"));
 }
 
 TEST(PythonVenv, InvalidOneIsASetupErrorWithAReason) {
@@ -150,13 +151,13 @@ TEST(PythonVenv, InvalidOneIsASetupErrorWithAReason) {
   Settings settings;
   Id context = 20;
   for (const auto& row : rows) settings[context++].venv = row.first;
-  const auto sandbox = sandbox_of(settings);
+  const auto sandbox = make_sandbox(settings);
   context = 20;
   for (const auto& [path, why] : rows) {
-    const Ran ran = run_python_confined("pass", {.context = context++, .sandbox = sandbox.get()});
-    EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << path;
-    EXPECT_THAT(ran.end.error, HasSubstr(why)) << path;
-    EXPECT_THAT(ran.end.error, HasSubstr(path)) << path;
+    const RunResult result = run_python_confined("pass", {.context = context++, .sandbox = sandbox.get()});
+    EXPECT_EQ(to_string(result.outcome.status), "setup_error") << path;
+    EXPECT_THAT(result.end.error, HasSubstr(why)) << path;
+    EXPECT_THAT(result.end.error, HasSubstr(path)) << path;
   }
   EXPECT_EQ(run_python_confined("pass", {.context = 7, .sandbox = sandbox.get()}).end.error, "");
 }
@@ -168,11 +169,11 @@ TEST(PythonVenv, FilesWritableByOthersAreNotImported) {
   venv.module("planted.py", "raise RuntimeError('it has run')\n");
   venv.module("planted.pth", "import planted\n");
   ::chmod((venv.path() + kPackages).c_str(), 0777);
-  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"planted"}}}});
-  const Ran ran = run_python_confined("pass", {.sandbox = sandbox.get()});
-  EXPECT_EQ(to_string(ran.outcome.status), "setup_error");
-  EXPECT_THAT(ran.end.error, HasSubstr(venv.path() + kPackages + ": can be written by other users: chmod go-w"));
-  EXPECT_THAT(ran.end.error, Not(HasSubstr("it has run")));
+  const auto sandbox = make_sandbox({{7, {.venv = venv.path(), .preload = {"planted"}}}});
+  const RunResult result = run_python_confined("pass", {.sandbox = sandbox.get()});
+  EXPECT_EQ(to_string(result.outcome.status), "setup_error");
+  EXPECT_THAT(result.end.error, HasSubstr(venv.path() + kPackages + ": can be written by other users: chmod go-w"));
+  EXPECT_THAT(result.end.error, Not(HasSubstr("it has run")));
 }
 
 TEST(PythonPreload, ModulesAreImportedWithoutPermissions) {
@@ -182,17 +183,17 @@ TEST(PythonPreload, ModulesAreImportedWithoutPermissions) {
               "try:\n    socket.sethostname('mine')\n    named = True\nexcept PermissionError:\n    named = False\n"
               "mounted = ctypes.CDLL(None).mount(b'none', b'/tmp', b'tmpfs', 0, None)\n"
               "rights = [line for line in open('/proc/self/status') if line.startswith('CapEff')][0].split()[1]\n");
-  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"curious"}}}});
-  const Ran ran = run_python_confined("import curious\nprint(curious.named, curious.mounted, int(curious.rights, 16))",
-                                      {.sandbox = sandbox.get()});
-  EXPECT_EQ(ran.out, "False -1 0\n") << ran.end.error;
+  const auto sandbox = make_sandbox({{7, {.venv = venv.path(), .preload = {"curious"}}}});
+  const RunResult result = run_python_confined(
+      "import curious\nprint(curious.named, curious.mounted, int(curious.rights, 16))", {.sandbox = sandbox.get()});
+  EXPECT_EQ(result.out, "False -1 0\n") << result.end.error;
 }
 
 // The module is reloaded within seconds: jobs must not wait for the next regular replacement of the host.
 TEST(PythonPreload, UpdatedModuleIsReloaded) {
   Venv venv;
   venv.module("versioned.py", "VERSION = 'one'\n");
-  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"versioned"}}}});
+  const auto sandbox = make_sandbox({{7, {.venv = venv.path(), .preload = {"versioned"}}}});
   const char* script = "import versioned\nprint(versioned.VERSION)";
   EXPECT_EQ(run_python_confined(script, {.sandbox = sandbox.get()}).out, "one\n");
   venv.module("versioned.py", "VERSION = 'two'\n");
@@ -217,10 +218,10 @@ TEST_P(PythonPreloadFails, IsASetupErrorThatNamesTheModule) {
   if (std::string(row.name) == "hangs")
     hosts[0].arguments.insert(hosts[0].arguments.begin(), {"--import-seconds", "1"});
   const auto sandbox = sandbox_with(hosts);
-  const Ran ran = run_python_confined("pass", {.sandbox = sandbox.get()});
-  EXPECT_EQ(to_string(ran.outcome.status), "setup_error") << ran.outcome.reason;
-  EXPECT_THAT(ran.end.error, HasSubstr(row.name));
-  EXPECT_THAT(ran.end.error, HasSubstr(row.why));
+  const RunResult result = run_python_confined("pass", {.sandbox = sandbox.get()});
+  EXPECT_EQ(to_string(result.outcome.status), "setup_error") << result.outcome.reason;
+  EXPECT_THAT(result.end.error, HasSubstr(row.name));
+  EXPECT_THAT(result.end.error, HasSubstr(row.why));
   EXPECT_EQ(run_python_confined("pass", {.context = 8, .sandbox = sandbox.get()}).end.error, "");
 }
 
@@ -247,9 +248,9 @@ TEST(PythonPreload, FailedImportIsNotRetriedForEachJob) {
   auto hosts = python_hosts(mj::test::programs_folder(), {{7, {.venv = venv.path(), .preload = {"hangs"}}}});
   hosts[0].arguments.insert(hosts[0].arguments.begin(), {"--import-seconds", "2"});
   const auto sandbox = sandbox_with(hosts);
-  const Ran first = run_python_confined("pass", {.sandbox = sandbox.get()});
+  const RunResult first = run_python_confined("pass", {.sandbox = sandbox.get()});
   venv.module("hangs.py", "pass\n");
-  const Ran second = run_python_confined("pass", {.sandbox = sandbox.get()});
+  const RunResult second = run_python_confined("pass", {.sandbox = sandbox.get()});
   EXPECT_EQ(to_string(second.outcome.status), "setup_error") << "it has been tried again at once";
   EXPECT_EQ(second.end.error, first.end.error);
   // The next attempt starts automatically.
@@ -261,13 +262,13 @@ TEST(PythonPreload, FailedImportIsNotRetriedForEachJob) {
 TEST(PythonPreload, ModulesAreLoadedBeforeTheJob) {
   Venv venv;
   venv.module("heavy.py", "import os\npid = os.getpid()\nprint('once, for nobody')\nos.environ['LEFT'] = '1'\n");
-  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"heavy", "xml.dom.minidom"}}}});
-  const Ran ran = run_python_confined(
+  const auto sandbox = make_sandbox({{7, {.venv = venv.path(), .preload = {"heavy", "xml.dom.minidom"}}}});
+  const RunResult result = run_python_confined(
       "import sys, os\nprint('heavy' in sys.modules, 'xml.dom.minidom' in sys.modules, dict(os.environ).get('LEFT'))\n"
       "import heavy\nprint(heavy.pid)",
       {.sandbox = sandbox.get()});
-  EXPECT_EQ(ran.out, "True True None\n1\n") << ran.end.error;
-  const Ran other =
+  EXPECT_EQ(result.out, "True True None\n1\n") << result.end.error;
+  const RunResult other =
       run_python_confined("import sys\nprint('heavy' in sys.modules)", {.context = 8, .sandbox = sandbox.get()});
   EXPECT_EQ(other.out, "False\n");
 }
@@ -278,14 +279,14 @@ TEST(PythonPreload, ForkHooksOfModulesRunInEachJob) {
               "import os\ncalls = []\nos.register_at_fork(before=lambda: calls.append('before 1'), "
               "after_in_child=lambda: calls.append('after 1'))\nos.register_at_fork(before=lambda: "
               "calls.append('before 2'), after_in_child=lambda: calls.append('after 2'))\n");
-  const auto sandbox = sandbox_of({{7, {.venv = venv.path(), .preload = {"hooked"}}}});
-  const Ran ran = run_python_confined("import hooked\nprint(hooked.calls[-4:])", {.sandbox = sandbox.get()});
-  EXPECT_EQ(ran.out, "['before 2', 'before 1', 'after 1', 'after 2']\n") << ran.end.error;
+  const auto sandbox = make_sandbox({{7, {.venv = venv.path(), .preload = {"hooked"}}}});
+  const RunResult result = run_python_confined("import hooked\nprint(hooked.calls[-4:])", {.sandbox = sandbox.get()});
+  EXPECT_EQ(result.out, "['before 2', 'before 1', 'after 1', 'after 2']\n") << result.end.error;
 }
 
 // SY11, and random numbers that two jobs of one zygote must not share.
 TEST(PythonPreload, NumpyWorksWithAnyImportOrder) {
-  const auto sandbox = sandbox_of({{7, {.preload = {"numpy"}}}});
+  const auto sandbox = make_sandbox({{7, {.preload = {"numpy"}}}});
   const char* script = R"(
 import sys
 print('numpy' in sys.modules)
@@ -294,9 +295,9 @@ a = numpy.arange(250000.0).reshape(500, 500)
 print((a @ numpy.eye(500) == a).all(), numpy.linalg.det(numpy.eye(3)))
 result['drawn'] = numpy.random.rand()
 )";
-  const Ran first = run_python_confined(script, {.sandbox = sandbox.get()});
-  const Ran second = run_python_confined(script, {.sandbox = sandbox.get()});
-  const Ran by_job = run_python_confined(script, {.context = 8, .sandbox = sandbox.get()});
+  const RunResult first = run_python_confined(script, {.sandbox = sandbox.get()});
+  const RunResult second = run_python_confined(script, {.sandbox = sandbox.get()});
+  const RunResult by_job = run_python_confined(script, {.context = 8, .sandbox = sandbox.get()});
   EXPECT_EQ(first.out, "True\nTrue 1.0\n") << first.end.error << first.err;
   EXPECT_EQ(by_job.out, "False\nTrue 1.0\n") << by_job.end.error << by_job.err;
   EXPECT_NE(first.end.result.at("drawn"), second.end.result.at("drawn"));

@@ -27,40 +27,40 @@ bool drain(int fd, std::string& into) {
 
 }  // namespace
 
-Ran run_python_confined(const std::string& script, const Confined& how) {
-  return run_python_confined(facts_of(script), how);
+RunResult run_python_confined(const std::string& script, const PythonRunOptions& options) {
+  return run_python_confined(make_facts(script), options);
 }
 
-Ran run_python_confined(const JobFacts& wanted, const Confined& how) {
+RunResult run_python_confined(const JobFacts& wanted, const PythonRunOptions& options) {
   JobFacts facts = wanted;
-  if (!how.net.empty()) {
-    facts.granted.network = Network::allow_list;
-    facts.granted.net_allow = how.net;
+  if (!options.net.empty()) {
+    facts.granted_policy.network = Network::allow_list;
+    facts.granted_policy.net_allow = options.net;
   }
-  facts.granted.warm_runs = how.warm.runs;
-  facts.granted.exec = facts.granted.exec || how.exec;
+  facts.granted_policy.warm_runs = options.warm.runs;
+  facts.granted_policy.exec = facts.granted_policy.exec || options.exec;
   static std::atomic<std::uint64_t> next{1};
-  Sandbox& sandbox = how.sandbox != nullptr ? *how.sandbox : shared_sandbox();
+  Sandbox& sandbox = options.sandbox != nullptr ? *options.sandbox : shared_sandbox();
   auto job = PythonExecutor("").begin(facts, nullptr);
   if (!job) throw std::runtime_error(job.error().message);
   RunSpec spec;
   spec.run = next++;
-  spec.context = how.context;
-  spec.limits.wall_ms = how.wall_ms;
-  spec.limits.exec = how.exec;
-  spec.limits.pids = how.pids;
-  spec.grants.network = facts.granted.network;
-  spec.grants.net_allow = how.net;
-  spec.limits.memory_bytes = how.memory_bytes;
-  spec.limits.cpu_ms = how.cpu_ms;
-  spec.warm = how.warm;
+  spec.context = options.context;
+  spec.limits.wall_ms = options.wall_ms;
+  spec.limits.exec = options.exec;
+  spec.limits.pids = options.pids;
+  spec.grants.network = facts.granted_policy.network;
+  spec.grants.net_allow = options.net;
+  spec.limits.memory_bytes = options.memory_bytes;
+  spec.limits.cpu_ms = options.cpu_ms;
+  spec.warm = options.warm;
   for (std::string* key : {&spec.warm.key, &spec.warm.family}) {
     if (key->empty()) *key = std::string(64, 'k');
   }
   auto pipes = sandbox.launch(spec);
   if (!pipes) throw std::runtime_error(pipes.error().message);
-  Ran ran;
-  const std::string whole = (*job)->take_output();
+  RunResult result;
+  const std::string whole = (*job)->consume_output();
   std::string_view request = whole;
   bool ended = false;
   const std::uint64_t deadline = SystemClock().boot_ms() + 55000;
@@ -77,22 +77,22 @@ Ran run_python_confined(const JobFacts& wanted, const Confined& how) {
     }
     for (auto& each : sandbox.read_ended()) {
       if (each.run != spec.run) continue;
-      ran.outcome = std::move(each.outcome);
+      result.outcome = std::move(each.outcome);
       ended = true;
     }
     std::string up;
-    for (auto [fd, into] : {std::pair{&pipes->out, &ran.out}, {&pipes->err, &ran.err}, {&pipes->channel, &up}}) {
+    for (auto [fd, into] : {std::pair{&pipes->out, &result.out}, {&pipes->err, &result.err}, {&pipes->channel, &up}}) {
       if (*fd >= 0 && !drain(*fd, *into)) *fd = (::close(*fd), -1);
     }
     (*job)->feed(up);
-    for (auto& note : (*job)->take_notes()) ran.notes.push_back(std::move(note));
+    for (auto& note : (*job)->consume_notes()) result.notes.push_back(std::move(note));
   }
   EXPECT_TRUE(ended) << "the run has not ended";
   for (int fd : {pipes->out, pipes->err, pipes->channel, pipes->requests}) {
     if (fd >= 0) ::close(fd);
   }
-  ran.end = (*job)->finish(ran.outcome);
-  return ran;
+  result.end = (*job)->finish(result.outcome);
+  return result;
 }
 
 }  // namespace mycojobs::test

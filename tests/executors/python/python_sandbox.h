@@ -11,7 +11,7 @@
 
 namespace mycojobs::test {
 
-struct Confined {
+struct PythonRunOptions {
   bool exec = false;
   std::uint64_t wall_ms = 30000;
   std::uint32_t pids = 64;
@@ -22,7 +22,7 @@ struct Confined {
   std::uint64_t memory_bytes = 256ULL << 20;
   std::uint64_t cpu_ms = 0;  // 0: no limit
 };
-Ran run_python_confined(const JobFacts&, const Confined& how = {});
-Ran run_python_confined(const std::string& script, const Confined& how = {});
+RunResult run_python_confined(const JobFacts&, const PythonRunOptions& options = {});
+RunResult run_python_confined(const std::string& script, const PythonRunOptions& options = {});
 
 }  // namespace mycojobs::test

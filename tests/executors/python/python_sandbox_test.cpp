@@ -22,13 +22,13 @@ TEST(PythonConfined, ForbiddenCallsThroughCtypesAreViolations) {
 #endif
   };
   for (const auto& [name, number] : calls) {
-    const Ran ran = run_python_confined("import ctypes\nctypes.CDLL(None).syscall(" + std::to_string(number) +
-                                        ", 0, 0, 0, 0, 0, 0)\nresult['a'] = 'came back'");
-    EXPECT_EQ(ran.outcome.status, RunStatus::violation) << name << ": " << ran.outcome.reason;
-    ASSERT_TRUE(ran.outcome.violation) << name;
-    EXPECT_EQ(ran.outcome.violation->syscall, name);
-    EXPECT_THAT(ran.end.error, HasSubstr(name));
-    EXPECT_TRUE(ran.end.result.empty());
+    const RunResult result = run_python_confined("import ctypes\nctypes.CDLL(None).syscall(" + std::to_string(number) +
+                                                 ", 0, 0, 0, 0, 0, 0)\nresult['a'] = 'came back'");
+    EXPECT_EQ(result.outcome.status, RunStatus::violation) << name << ": " << result.outcome.reason;
+    ASSERT_TRUE(result.outcome.violation) << name;
+    EXPECT_EQ(result.outcome.violation->syscall, name);
+    EXPECT_THAT(result.end.error, HasSubstr(name));
+    EXPECT_TRUE(result.end.result.empty());
   }
 }
 
@@ -46,9 +46,10 @@ class PythonConfinedEnd : public ::testing::TestWithParam<EndRow> {};
 TEST_P(PythonConfinedEnd, HasItsOwnStatus) {
   const EndRow& row = GetParam();
   // Only the row that tests the limit may reach it, even on a busy machine.
-  const Ran ran = run_python_confined(row.script, {.wall_ms = row.status == RunStatus::timeout_wall ? 3000U : 120000U});
-  EXPECT_EQ(to_string(ran.outcome.status), to_string(row.status)) << ran.outcome.reason << "\n" << ran.err;
-  EXPECT_EQ(row.status == RunStatus::signal ? ran.outcome.signal : ran.outcome.exit_code, row.code);
+  const RunResult result =
+      run_python_confined(row.script, {.wall_ms = row.status == RunStatus::timeout_wall ? 3000U : 120000U});
+  EXPECT_EQ(to_string(result.outcome.status), to_string(row.status)) << result.outcome.reason << "\n" << result.err;
+  EXPECT_EQ(row.status == RunStatus::signal ? result.outcome.signal : result.outcome.exit_code, row.code);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -73,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 // SY2: no core dump is written, and the zygote serves the next job.
 TEST(PythonConfined, CrashLeavesNothingForTheNext) {
-  const Ran first = run_python_confined(
+  const RunResult first = run_python_confined(
       "import resource, ctypes\nbefore = resource.getrlimit(resource.RLIMIT_CORE)\n"
       "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))\n"
       "print('kept', resource.getrlimit(resource.RLIMIT_CORE) == before, flush=True)\nctypes.string_at(0)");
@@ -89,7 +90,7 @@ import os, random, secrets, uuid
 drawn = [os.urandom(16).hex(), secrets.token_hex(16), str(uuid.uuid4()), str(random.getrandbits(128)), str(random.SystemRandom().getrandbits(128))]
 result.update((str(i), each) for i, each in enumerate(drawn))
 )";
-  const Ran first = run_python_confined(script), second = run_python_confined(script);
+  const RunResult first = run_python_confined(script), second = run_python_confined(script);
   ASSERT_EQ(first.end.result.size(), 5U) << first.end.error;
   ASSERT_EQ(second.end.result.size(), 5U) << second.end.error;
   for (const auto& [which, drawn] : first.end.result) EXPECT_NE(drawn, second.end.result.at(which)) << which;
@@ -97,7 +98,7 @@ result.update((str(i), each) for i, each in enumerate(drawn))
 
 // SY6: code that runs at exit, or while errors are printed, gets the same denials.
 TEST(PythonConfined, LateCodeMeetsTheSameDenials) {
-  const Ran ran = run_python_confined(R"(
+  const RunResult result = run_python_confined(R"(
 import atexit, sys, threading, socket, os
 def attempt(where):
     for what in (lambda: socket.socket(), lambda: open('/etc/shadow'), lambda: open('/usr/x', 'w'), os.fork):
@@ -118,8 +119,8 @@ t.join()
 sys.unraisablehook = lambda *args: attempt('unraisable')
 1 / 0
 )");
-  EXPECT_THAT(ran.out, Not(HasSubstr("got through"))) << ran.err;
-  for (const char* where : {"thread ", "hook ", "atexit "}) EXPECT_THAT(ran.out, HasSubstr(where));
+  EXPECT_THAT(result.out, Not(HasSubstr("got through"))) << result.err;
+  for (const char* where : {"thread ", "hook ", "atexit "}) EXPECT_THAT(result.out, HasSubstr(where));
 }
 
 // SY10
@@ -141,19 +142,19 @@ def start():
     p.start(); p.join(); return p.exitcode
 attempt('multiprocessing', start)
 )";
-  const Ran denied = run_python_confined(script);
+  const RunResult denied = run_python_confined(script);
   for (const char* name : {"run", "spawn", "popen", "multiprocessing"}) {
     EXPECT_THAT(denied.out, HasSubstr(std::string(name) + " PermissionError")) << denied.err;
   }
   EXPECT_THAT(denied.out, Not(HasSubstr("system 768")));
-  const Ran granted = run_python_confined(script, {.exec = true});
+  const RunResult granted = run_python_confined(script, {.exec = true});
   EXPECT_EQ(granted.out, "run b'x\\n'\nspawn 0\nsystem 768\npopen y\n\nshadow 1\nwrite 2\nmultiprocessing 5\n")
       << granted.err;
 }
 
 // SY11
 TEST(PythonConfined, CommonLibrariesWork) {
-  const Ran ran = run_python_confined(R"(
+  const RunResult result = run_python_confined(R"(
 import asyncio, sqlite3, ssl, tempfile, threading, concurrent.futures, shutil, pathlib, mmap, ctypes, selectors
 async def one(i):
     await asyncio.sleep(0.001)
@@ -174,14 +175,14 @@ with concurrent.futures.ThreadPoolExecutor(8) as pool: print(sum(pool.map(lambda
 m = mmap.mmap(-1, 4096); m[:3] = b'abc'; print(bytes(m[:3]))
 a, b = __import__('socket').socketpair(); a.send(b'hi'); print(b.recv(2))
 )");
-  EXPECT_EQ(ran.out, "[1, 2, 3]\n[(1,)]\nCERT_REQUIRED\n100000 1\n328350\nb'abc'\nb'hi'\n") << ran.err;
-  EXPECT_EQ(ran.end.detail, "ok");
+  EXPECT_EQ(result.out, "[1, 2, 3]\n[(1,)]\nCERT_REQUIRED\n100000 1\n328350\nb'abc'\nb'hi'\n") << result.err;
+  EXPECT_EQ(result.end.detail, "ok");
 }
 
 // SY12: the job's memory contains neither objects nor data of the launcher or the agent.
 TEST(PythonConfined, MemoryContainsNothingOfTheAgent) {
   ::setenv("MYCOJOBS_TEST_TOKEN", "token-that-nobody-may-see", 1);
-  const Ran ran = run_python_confined(R"(
+  const RunResult result = run_python_confined(R"(
 import gc, sys, os, ctypes
 needle = b'token-that-nobody' + b'-may-see'
 print(dict(os.environ).get('MYCOJOBS_TEST_TOKEN'), any(needle in o for o in gc.get_objects() if isinstance(o, bytes)))
@@ -192,9 +193,9 @@ try: print(open('/proc/self/maps').read().count('launcher'))
 except OSError as e: print(e.errno)
 print(sorted(os.listdir('/proc/self/fd'))[:4])
 )");
-  EXPECT_THAT(ran.out, ::testing::StartsWith("None False\n")) << ran.err;
-  EXPECT_THAT(ran.out, Not(HasSubstr("True")));
-  EXPECT_THAT(ran.out, HasSubstr("['mycojobs']"));
+  EXPECT_THAT(result.out, ::testing::StartsWith("None False\n")) << result.err;
+  EXPECT_THAT(result.out, Not(HasSubstr("True")));
+  EXPECT_THAT(result.out, HasSubstr("['mycojobs']"));
 }
 
 // SY15
@@ -214,20 +215,20 @@ os.environ['LEAK'] = '1'; os.environ['TZ'] = 'XYZ-5'; time.tzset()
 os.umask(0); os.chdir('/tmp'); open('/tmp/leak', 'w').close(); open('/dev/shm/leak', 'w').close()
 sys.setrecursionlimit(100); sys.path.insert(0, '/tmp')
 )");
-  const Ran ran = run_python_confined(R"(
+  const RunResult result = run_python_confined(R"(
 import sys, builtins, os, json, time
 print('leak' in sys.modules, hasattr(builtins, 'leak'), hasattr(json, 'leak'), 'LEAK' in os.environ, time.tzname[0] == 'XYZ')
 print(os.listdir('/tmp'), os.listdir('/dev/shm'), os.getcwd(), sys.getrecursionlimit(), '/tmp' in sys.path)
 )");
-  EXPECT_EQ(ran.out, "False False False False False\n[] [] /job 1000 False\n") << ran.err;
+  EXPECT_EQ(result.out, "False False False False False\n[] [] /job 1000 False\n") << result.err;
 }
 
 // SQ2
 TEST(PythonConfined, ThreadBombIsARuntimeError) {
-  const Ran ran = run_python_confined(
+  const RunResult result = run_python_confined(
       "import threading, time\ntry:\n    for i in range(1000): threading.Thread(target=time.sleep, args=(5,), "
       "daemon=True).start()\nexcept RuntimeError as e: print(e, i < 70)\n");
-  EXPECT_THAT(ran.out, HasSubstr("can't start new thread True")) << ran.err;
+  EXPECT_THAT(result.out, HasSubstr("can't start new thread True")) << result.err;
 }
 
 }  // namespace

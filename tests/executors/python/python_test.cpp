@@ -15,14 +15,14 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(Python, PrintsAndReturnsItsResult) {
-  const Ran ran = run_python("print('hello')\nresult['answer'] = 'yes'\n");
-  EXPECT_EQ(ran.out, "hello\n");
-  EXPECT_EQ(ran.err, "");
-  EXPECT_EQ(ran.end.status, JobStatus::finished);
-  EXPECT_EQ(ran.end.detail, "ok");
-  EXPECT_EQ(ran.end.error, "");
-  EXPECT_EQ(ran.end.error_info, "");
-  EXPECT_EQ(ran.end.result, (TextMap{{"answer", "yes"}}));
+  const RunResult result = run_python("print('hello')\nresult['answer'] = 'yes'\n");
+  EXPECT_EQ(result.out, "hello\n");
+  EXPECT_EQ(result.err, "");
+  EXPECT_EQ(result.end.status, JobStatus::finished);
+  EXPECT_EQ(result.end.detail, "ok");
+  EXPECT_EQ(result.end.error, "");
+  EXPECT_EQ(result.end.error_info, "");
+  EXPECT_EQ(result.end.result, (TextMap{{"answer", "yes"}}));
 }
 
 struct ResultRow {
@@ -36,12 +36,12 @@ void PrintTo(const ResultRow& row, std::ostream* out) { *out << row.name; }
 class PythonResult : public ::testing::TestWithParam<ResultRow> {};
 
 TEST_P(PythonResult, IsReturnedOrRejectedByKey) {
-  const Ran ran = run_python(GetParam().script);
-  EXPECT_EQ(ran.end.error, GetParam().error);
-  EXPECT_EQ(ran.end.result, GetParam().result);
-  EXPECT_EQ(ran.end.status, *GetParam().error == '\0' ? JobStatus::finished : JobStatus::error);
-  if (ran.end.status == JobStatus::error) {
-    EXPECT_THAT(ran.err, HasSubstr("result"));
+  const RunResult result = run_python(GetParam().script);
+  EXPECT_EQ(result.end.error, GetParam().error);
+  EXPECT_EQ(result.end.result, GetParam().result);
+  EXPECT_EQ(result.end.status, *GetParam().error == '\0' ? JobStatus::finished : JobStatus::error);
+  if (result.end.status == JobStatus::error) {
+    EXPECT_THAT(result.err, HasSubstr("result"));
   }
 }
 
@@ -128,39 +128,40 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Python, OwnVariableNamedResultIsAWarning) {
   for (const char* script : {"result = 5", "result = [1]", "result = {'x': {1}}", "result = print"}) {
-    const Ran ran = run_python(script);
-    EXPECT_EQ(ran.end.status, JobStatus::finished) << script << ": " << ran.end.error;
-    EXPECT_TRUE(ran.end.result.empty()) << script;
-    EXPECT_THAT(ran.err, HasSubstr("mycojobs: warning: result")) << script;
-    EXPECT_THAT(ran.err, HasSubstr("the job finishes without a result")) << script;
+    const RunResult result = run_python(script);
+    EXPECT_EQ(result.end.status, JobStatus::finished) << script << ": " << result.end.error;
+    EXPECT_TRUE(result.end.result.empty()) << script;
+    EXPECT_THAT(result.err, HasSubstr("mycojobs: warning: result")) << script;
+    EXPECT_THAT(result.err, HasSubstr("the job finishes without a result")) << script;
   }
 }
 
 TEST(Python, RejectedResultIsNotRetried) {
   for (const char* script : {"result['x'] = {1}", "result['x'] = 1\nresult = 5"}) {
-    const Ran ran = run_python(script);
-    EXPECT_THAT(ran.end.error, ::testing::StartsWith("ResultError: ")) << script;
-    EXPECT_TRUE(ran.end.retry_forbidden) << script;
+    const RunResult result = run_python(script);
+    EXPECT_THAT(result.end.error, ::testing::StartsWith("ResultError: ")) << script;
+    EXPECT_TRUE(result.end.retry_forbidden) << script;
   }
-  const Ran own = run_python("class ResultError(Exception): pass\nraise ResultError('of the script')");
+  const RunResult own = run_python("class ResultError(Exception): pass\nraise ResultError('of the script')");
   EXPECT_FALSE(own.end.retry_forbidden);
 }
 
 TEST(Python, ByteOrderMarkIsSkipped) {
-  const Ran ran = run_python("\xEF\xBB\xBFprint('hello')\n1/0");
-  EXPECT_EQ(ran.out, "hello\n");
-  EXPECT_EQ(ran.end.error, "ZeroDivisionError: division by zero (line 2)");
-  EXPECT_THAT(ran.err, HasSubstr("    1/0\n"));
+  const RunResult result = run_python("\xEF\xBB\xBFprint('hello')\n1/0");
+  EXPECT_EQ(result.out, "hello\n");
+  EXPECT_EQ(result.end.error, "ZeroDivisionError: division by zero (line 2)");
+  EXPECT_THAT(result.err, HasSubstr("    1/0\n"));
 }
 
 TEST(Python, ResultsKeepTheirTypes) {
-  const Ran ran = run_python("result.update(n=1, t='1', l=['a'], o=None, d={'k': 1.5})");
-  EXPECT_EQ(ran.end.result, (TextMap{{"n", "1"}, {"t", "1"}, {"l", R"(["a"])"}, {"o", "null"}, {"d", R"({"k":1.5})"}}));
-  EXPECT_EQ(ran.end.result_json, (std::vector<std::string>{"d", "l", "n", "o"}));
+  const RunResult result = run_python("result.update(n=1, t='1', l=['a'], o=None, d={'k': 1.5})");
+  EXPECT_EQ(result.end.result,
+            (TextMap{{"n", "1"}, {"t", "1"}, {"l", R"(["a"])"}, {"o", "null"}, {"d", R"({"k":1.5})"}}));
+  EXPECT_EQ(result.end.result_json, (std::vector<std::string>{"d", "l", "n", "o"}));
 }
 
 TEST(Python, InputsAreAvailableByNameOrIdUnchanged) {
-  JobFacts facts = facts_of(R"(
+  JobFacts facts = make_facts(R"(
 from mycojobs import inputs
 import json, mycojobs
 assert list(inputs) == ['2003', 'build'] and len(inputs) == 2, list(inputs)
@@ -182,7 +183,7 @@ except TypeError: result['fixed'] = True
 }
 
 TEST(Python, FlowDataIsAvailable) {
-  JobFacts facts = facts_of(R"(
+  JobFacts facts = make_facts(R"(
 import mycojobs
 from mycojobs import each, flow
 assert flow.inputs == {'region': 'eu', 'days': 7} and flow.signals['go']['who'] == 12, flow
@@ -206,16 +207,16 @@ except TypeError: result['fixed'] = True
 TEST(Python, TooLargeResultIsNeverASuccess) {
   for (const char* script : {"result['x'] = 'a' * (10 << 20)", "result['x'] = '\\x01' * (1 << 20)",
                              "result.update((str(i), 'v' * 100) for i in range(20000))"}) {
-    const Ran ran = run_python(script);
-    EXPECT_EQ(ran.end.status, JobStatus::error);
-    EXPECT_EQ(ran.end.detail, "result_too_large");
-    EXPECT_THAT(ran.end.error, HasSubstr("limit of 1048576 bytes"));
-    EXPECT_TRUE(ran.end.result.empty());
+    const RunResult result = run_python(script);
+    EXPECT_EQ(result.end.status, JobStatus::error);
+    EXPECT_EQ(result.end.detail, "result_too_large");
+    EXPECT_THAT(result.end.error, HasSubstr("limit of 1048576 bytes"));
+    EXPECT_TRUE(result.end.result.empty());
   }
 }
 
 TEST(Python, ResultAtTheLimitIsReturned) {
-  JobFacts facts = facts_of("result['key'] = '\\x01' * 997");
+  JobFacts facts = make_facts("result['key'] = '\\x01' * 997");
   facts.max_result_bytes = 1000;
   EXPECT_EQ(run_python(facts).end.detail, "ok");
   facts.job.script = "result['key'] = '\\x01' * 998";
@@ -223,7 +224,7 @@ TEST(Python, ResultAtTheLimitIsReturned) {
 }
 
 TEST(Python, ScriptSeesItsJob) {
-  JobFacts facts = facts_of(R"(
+  JobFacts facts = make_facts(R"(
 import mycojobs, os, sys
 j = mycojobs.job
 print(j.id, j.caller_id, j.context_id, j.name, j.attempt, j.deliveries, j.epoch)
@@ -236,12 +237,12 @@ print(dict(mycojobs.inputs), sys.argv, __name__, mycojobs.cancelled())
   facts.job.epoch = 4;
   facts.job.runner_id = 20;
   facts.deadline_unix_ms = 1500;
-  const Ran ran = run_python(facts);
-  EXPECT_EQ(ran.out, "2001 12 7 nightly 2 3 4\n1.5 1500 20\n{} ['nightly'] __main__ False\n");
+  const RunResult result = run_python(facts);
+  EXPECT_EQ(result.out, "2001 12 7 nightly 2 3 4\n1.5 1500 20\n{} ['nightly'] __main__ False\n");
 }
 
 TEST(Python, EnvironmentIsOnlyTheJobs) {
-  JobFacts facts = facts_of(R"(
+  JobFacts facts = make_facts(R"(
 import os, ctypes
 for name in sorted(os.environ): print(name + '=' + os.environ[name])
 print(ctypes.CDLL(None).getenv(b'SHELL'), os.getenv('SHELL'))
@@ -257,27 +258,27 @@ print(ctypes.CDLL(None).getenv(b'SHELL'), os.getenv('SHELL'))
 }
 
 TEST(Python, TimeZoneOfTheEnvironmentIsUsed) {
-  JobFacts facts = facts_of("import time\nprint(time.tzname[0], time.localtime(0).tm_hour)");
+  JobFacts facts = make_facts("import time\nprint(time.tzname[0], time.localtime(0).tm_hour)");
   facts.job.env_vars = {{"TZ", "XYZ-5"}};
   EXPECT_EQ(run_python(facts).out, "XYZ 5\n");
 }
 
 TEST(Python, HostSettingsAreIgnored) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import sys
 print(sys.flags.isolated, sys.flags.no_user_site, sys.flags.utf8_mode, sys.dont_write_bytecode, '' in sys.path)
 print(sys.stdout.encoding, sys.stdout.errors, sys.getfilesystemencoding(), sys.executable)
 print(sys.stdin.read() == '', sys.stdout.seekable(), sys.stdout.isatty(), sys.getrecursionlimit())
 )");
-  EXPECT_EQ(ran.out, "1 1 1 True False\nutf-8 surrogateescape utf-8 /usr/bin/python3\nTrue False False 1000\n");
+  EXPECT_EQ(result.out, "1 1 1 True False\nutf-8 surrogateescape utf-8 /usr/bin/python3\nTrue False False 1000\n");
 }
 
 TEST(Python, TwoJobsOfOneZygoteHaveDifferentRandomNumbers) {
   const char* script =
       "import random, uuid, tempfile, os\n"
       "print(random.random(), random.Random().random(), uuid.uuid4(), os.urandom(8), tempfile.mktemp())";
-  const Ran first = run_python(script);
-  const Ran second = run_python(script);
+  const RunResult first = run_python(script);
+  const RunResult second = run_python(script);
   std::istringstream a(first.out), b(second.out);
   for (std::string x, y; a >> x && b >> y;) EXPECT_NE(x, y);
 }
@@ -286,14 +287,14 @@ TEST(Python, JobsDoNotSeeEachOther) {
   run_python(
       "import builtins, sys, json\nbuiltins.leak = 1\nsys.modules['leak'] = 1\njson.leak = 1\nimport "
       "mycojobs\nmycojobs.leak = 1");
-  const Ran ran = run_python(
+  const RunResult result = run_python(
       "import builtins, sys, json, mycojobs\nprint([hasattr(x, 'leak') for x in (builtins, json, mycojobs)], 'leak' in "
       "sys.modules)");
-  EXPECT_EQ(ran.out, "[False, False, False] False\n");
+  EXPECT_EQ(result.out, "[False, False, False] False\n");
 }
 
 TEST(Python, HostIsOutOfReach) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import gc, sys, inspect
 print([m for m in sys.modules if 'mycojobs' in m], len(inspect.stack()), sorted(globals()))
 try:
@@ -302,73 +303,74 @@ except ValueError as e:
     print(e)
 print([o for o in gc.get_objects() if isinstance(o, dict) and 'claim_id' in o])
 )");
-  EXPECT_EQ(ran.out,
+  EXPECT_EQ(result.out,
             "['mycojobs'] 1 ['__annotations__', '__builtins__', '__doc__', '__loader__', '__name__', '__package__', "
             "'__spec__', 'gc', 'inspect', 'result', 'sys']\ncall stack is not deep enough\n[]\n");
 }
 
 TEST(Python, NonUtf8OutputPassesThrough) {
-  const Ran ran = run_python(
+  const RunResult result = run_python(
       "import sys\nsys.stdout.buffer.write(b'\\xff\\xfe\\n')\nprint('\\udcff', "
       "'é')\nsys.stderr.buffer.write(b'\\x80')");
-  EXPECT_EQ(ran.out, "\xFF\xFE\n\xFF \xC3\xA9\n");
-  EXPECT_EQ(ran.err, "\x80");
+  EXPECT_EQ(result.out, "\xFF\xFE\n\xFF \xC3\xA9\n");
+  EXPECT_EQ(result.err, "\x80");
 }
 
 TEST(Python, HugeOutputOnBothStreamsIsComplete) {
-  const Ran ran =
+  const RunResult result =
       run_python("import sys\nfor i in range(5 * 1024):\n    print('x' * 1023)\n    sys.stderr.write('y' * 1024)\n");
-  EXPECT_EQ(ran.out.size(), 5U << 20);
-  EXPECT_EQ(ran.err.size(), 5U << 20);
-  EXPECT_EQ(ran.end.detail, "ok");
+  EXPECT_EQ(result.out.size(), 5U << 20);
+  EXPECT_EQ(result.err.size(), 5U << 20);
+  EXPECT_EQ(result.end.detail, "ok");
 }
 
 TEST(Python, LinesArriveAsTheyArePrinted) {
   // The second line is printed only after the test has read the first and sent SIGTERM.
-  const Ran ran =
-      run_python(facts_of("import mycojobs, time\nmycojobs.cancelled()\nprint('first')\n"
-                          "while not mycojobs.cancelled(): time.sleep(0.005)\nprint('second')\nresult['tidy'] = 'yes'"),
-                 "first");
-  EXPECT_EQ(ran.out, "first\nsecond\n");
-  EXPECT_EQ(ran.end.result, (TextMap{{"tidy", "yes"}}));
+  const RunResult result = run_python(
+      make_facts("import mycojobs, time\nmycojobs.cancelled()\nprint('first')\n"
+                 "while not mycojobs.cancelled(): time.sleep(0.005)\nprint('second')\nresult['tidy'] = 'yes'"),
+      "first");
+  EXPECT_EQ(result.out, "first\nsecond\n");
+  EXPECT_EQ(result.end.result, (TextMap{{"tidy", "yes"}}));
 }
 
 TEST(Python, ScriptWithoutAHandlerEndsOnTerm) {
-  const Ran ran = run_python(facts_of("import time\nprint('up')\nwhile True: time.sleep(1)"), "up");
-  EXPECT_EQ(ran.end.detail, "signal");
-  EXPECT_EQ(ran.end.error, "ended by signal 15 (SIGTERM)");
+  const RunResult result = run_python(make_facts("import time\nprint('up')\nwhile True: time.sleep(1)"), "up");
+  EXPECT_EQ(result.end.detail, "signal");
+  EXPECT_EQ(result.end.error, "ended by signal 15 (SIGTERM)");
 }
 
 TEST(Python, ScriptsOwnHandlerReceivesTerm) {
-  const Ran ran =
-      run_python(facts_of("import signal, time, sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(7))\n"
-                          "print('up')\nwhile True: time.sleep(1)"),
+  const RunResult result =
+      run_python(make_facts("import signal, time, sys\nsignal.signal(signal.SIGTERM, lambda *a: sys.exit(7))\n"
+                            "print('up')\nwhile True: time.sleep(1)"),
                  "up");
-  EXPECT_EQ(ran.end.error, "exit code 7");
+  EXPECT_EQ(result.end.error, "exit code 7");
 }
 
 TEST(Python, ProgressBecomesLinesOfTheLog) {
-  const Ran ran = run_python(
+  const RunResult result = run_python(
       "import mycojobs\nmycojobs.progress(0.4, 'half\\nway')\nmycojobs.progress(1)\nmycojobs.progress(text='only "
       "text')\n"
       "mycojobs.progress(0, 'x' * 5000)\nfor bad in (2, -1, float('nan'), 'x'):\n"
       "    try: mycojobs.progress(bad)\n    except ValueError as e: print(e)");
-  EXPECT_THAT(ran.notes, ElementsAre("progress 40 %: half way", "progress 100 %", "only text",
-                                     "progress 0 %: " + std::string(1000, 'x')));
-  EXPECT_EQ(ran.out,
+  EXPECT_THAT(result.notes, ElementsAre("progress 40 %: half way", "progress 100 %", "only text",
+                                        "progress 0 %: " + std::string(1000, 'x')));
+  EXPECT_EQ(result.out,
             "progress: 2 is not from 0 to 1\nprogress: -1 is not from 0 to 1\nprogress: nan is not from 0 to 1\n"
             "could not convert string to float: 'x'\n");
-  EXPECT_EQ(ran.end.detail, "ok");
+  EXPECT_EQ(result.end.detail, "ok");
 }
 
 TEST(Python, FloodOfProgressIsBounded) {
-  const Ran ran = run_python("import mycojobs\nfor i in range(30000): mycojobs.progress(0.5)\nresult['a'] = 'b'");
-  EXPECT_LE(ran.notes.size(), 20010U);
-  EXPECT_EQ(ran.end.result, (TextMap{{"a", "b"}}));
+  const RunResult result =
+      run_python("import mycojobs\nfor i in range(30000): mycojobs.progress(0.5)\nresult['a'] = 'b'");
+  EXPECT_LE(result.notes.size(), 20010U);
+  EXPECT_EQ(result.end.result, (TextMap{{"a", "b"}}));
 }
 
 TEST(Python, CommonLibrariesWork) {
-  const Ran ran = run_python(R"(
+  const RunResult result = run_python(R"(
 import asyncio, concurrent.futures, dataclasses, decimal, hashlib, inspect, json, logging, pathlib, pickle, queue
 import re, sqlite3, ssl, statistics, subprocess, tempfile, threading, typing, zlib
 async def double(x):
@@ -390,19 +392,20 @@ print(threading.current_thread().name, threading.get_native_id() == threading.ma
 lock = threading.RLock()
 with lock: print(subprocess.run(['/bin/echo', 'child'], capture_output=True, text=True).stdout, end='')
 )");
-  EXPECT_EQ(ran.err, "INFO logged\n");
-  EXPECT_EQ(ran.out, "[0, 2, 4]\n285\nPoint(x=3) e3b0c442\nasync def double(x):\n(1,) True\nMainThread True\nchild\n");
-  EXPECT_EQ(ran.end.detail, "ok");
+  EXPECT_EQ(result.err, "INFO logged\n");
+  EXPECT_EQ(result.out,
+            "[0, 2, 4]\n285\nPoint(x=3) e3b0c442\nasync def double(x):\n(1,) True\nMainThread True\nchild\n");
+  EXPECT_EQ(result.end.detail, "ok");
 }
 
 TEST(Python, MissingModuleIsAnOrdinaryImportError) {
-  const Ran ran = run_python("import numpy_that_is_absent");
-  EXPECT_EQ(ran.end.error, "ModuleNotFoundError: No module named 'numpy_that_is_absent' (line 1)");
+  const RunResult result = run_python("import numpy_that_is_absent");
+  EXPECT_EQ(result.end.error, "ModuleNotFoundError: No module named 'numpy_that_is_absent' (line 1)");
 }
 
 TEST(Python, LargeScriptRuns) {
-  const Ran ran = run_python("x = '''" + std::string(10 << 20, 'a') + "'''\nprint(len(x))");
-  EXPECT_EQ(ran.out, "10485760\n");
+  const RunResult result = run_python("x = '''" + std::string(10 << 20, 'a') + "'''\nprint(len(x))");
+  EXPECT_EQ(result.out, "10485760\n");
 }
 
 TEST(Python, ProbeOfTheRealHostNamesItsVersion) {

@@ -39,7 +39,7 @@ def main(job):
 )";
 
 // Returns a field of /proc/PID/stat (proc(5)), counted after the name: 0 is the state, 1 the parent.
-std::string stat_of(pid_t pid, int field) {
+std::string read_stat_field(pid_t pid, int field) {
   const std::string line = read_file("/proc/" + std::to_string(pid) + "/stat");
   std::istringstream rest(line.substr(line.rfind(')') == std::string::npos ? line.size() : line.rfind(')') + 1));
   std::string word;
@@ -50,50 +50,52 @@ std::string stat_of(pid_t pid, int field) {
 class WarmPython : public ::testing::Test {
  protected:
   std::unique_ptr<Sandbox> sandbox_ = sandbox_with({});
-  Confined how_{.sandbox = sandbox_.get(), .warm = {1000, 60000, "", ""}};
+  PythonRunOptions default_options_{.sandbox = sandbox_.get(), .warm = {1000, 60000, "", ""}};
 
   void SetUp() override {
     run("");
     if (run("").outcome.reused.value_or(0) == 0) GTEST_SKIP() << "no group for memory and processes can be made here";
   }
-  static JobFacts facts(const std::string& how, const std::string& script = kHead) {
+  static JobFacts facts(const std::string& mode, const std::string& script = kHead) {
     static Id next = 1;
-    JobFacts facts = facts_of(script);
+    JobFacts facts = make_facts(script);
     facts.job.id = next++;
-    facts.inputs["how"] = {7, {{"how", how}}};
+    facts.inputs["how"] = {7, {{"how", mode}}};
     return facts;
   }
-  Ran run(const std::string& how) { return run_python_confined(facts(how), how_); }
-  Ran run(const std::string& how, const Confined& confined) { return run_python_confined(facts(how), confined); }
-  static std::uint32_t before(const Ran& ran) { return ran.outcome.reused.value_or(9999); }
+  RunResult run(const std::string& mode) { return run_python_confined(facts(mode), default_options_); }
+  RunResult run(const std::string& mode, const PythonRunOptions& options) {
+    return run_python_confined(facts(mode), options);
+  }
+  static std::uint32_t before(const RunResult& result) { return result.outcome.reused.value_or(9999); }
 };
 
 TEST_F(WarmPython, OneProcessServesManyRunsWithTheirOwnFacts) {
-  const Ran first = run("print('run of', job.id if False else mycojobs.job.id)");
+  const RunResult first = run("print('run of', job.id if False else mycojobs.job.id)");
   for (int i = 0; i < 5; ++i) {
     JobFacts wanted = facts(
         "print('this is', mycojobs.job.id, flush=False)\nresult['job'] = str(mycojobs.job.id)\n"
         "result['env'] = os.environ['MYCOJOBS_JOB_ID'] + os.environ.get('A', '-')\n"
         "result['here'] = os.getcwd()\nos.chdir('/tmp')");
     wanted.job.env_vars["A"] = std::to_string(i);
-    const Ran ran = run_python_confined(wanted, how_);
+    const RunResult result = run_python_confined(wanted, default_options_);
     const std::string id = std::to_string(wanted.job.id);
-    EXPECT_EQ(ran.end.error, "") << ran.err;
-    EXPECT_EQ(ran.end.result.at("token"), first.end.result.at("token"));
-    EXPECT_EQ(before(ran), before(first) + 1 + static_cast<std::uint32_t>(i));
-    EXPECT_EQ(ran.out, "this is " + id + "\n");
-    EXPECT_EQ(ran.end.result.at("job"), id);
-    EXPECT_EQ(ran.end.result.at("env"), id + std::to_string(i));
-    EXPECT_EQ(ran.end.result.at("here"), "/job");
-    EXPECT_THAT(ran.end.receipt, HasSubstr("\"reused\":" + std::to_string(before(ran))));
-    EXPECT_THAT(ran.end.receipt, HasSubstr("\"warm\":"));
+    EXPECT_EQ(result.end.error, "") << result.err;
+    EXPECT_EQ(result.end.result.at("token"), first.end.result.at("token"));
+    EXPECT_EQ(before(result), before(first) + 1 + static_cast<std::uint32_t>(i));
+    EXPECT_EQ(result.out, "this is " + id + "\n");
+    EXPECT_EQ(result.end.result.at("job"), id);
+    EXPECT_EQ(result.end.result.at("env"), id + std::to_string(i));
+    EXPECT_EQ(result.end.result.at("here"), "/job");
+    EXPECT_THAT(result.end.receipt, HasSubstr("\"reused\":" + std::to_string(before(result))));
+    EXPECT_THAT(result.end.receipt, HasSubstr("\"warm\":"));
   }
 }
 
 TEST_F(WarmPython, NextRunFindsNoResultsOrFiles) {
   run("result['left'] = 'x'\nopen('/tmp/left', 'w').write('x')\nopen('/dev/shm/left', 'w').write('x')\n"
       "open('/job/left', 'w').write('x')\n(mycojobs.artifacts / 'left').write_text('x')");
-  const Ran next =
+  const RunResult next =
       run("result['files'] = str(sum((os.listdir(f) for f in ('/tmp', '/dev/shm', mycojobs.artifacts)), [])"
           " + [n for n in os.listdir('/job') if n == 'left'])");
   EXPECT_GT(before(next), 0U);
@@ -102,10 +104,10 @@ TEST_F(WarmPython, NextRunFindsNoResultsOrFiles) {
 }
 
 TEST_F(WarmPython, UncaughtExceptionIsAnOrdinaryEnd) {
-  const Ran first = run("raise LookupError('not here')");
+  const RunResult first = run("raise LookupError('not here')");
   EXPECT_THAT(first.end.error, HasSubstr("LookupError: not here"));
   EXPECT_EQ(first.outcome.status, RunStatus::exit);
-  const Ran next = run("");
+  const RunResult next = run("");
   EXPECT_EQ(before(next), before(first) + 1);
   EXPECT_EQ(next.end.error, "");
 }
@@ -117,40 +119,43 @@ def main(job):
     result['of'] = 'the global'
     return {'dict': {'a': 1}, 'number': 7, 'nothing': None}[mycojobs.inputs['how']['how']]
 )";
-  Confined how = how_;
-  how.warm.key = how.warm.family = std::string(64, 'm');
-  EXPECT_EQ(run_python_confined(facts("nothing", script), how).end.result, (TextMap{{"of", "the global"}}));
-  EXPECT_EQ(run_python_confined(facts("dict", script), how).end.result, (TextMap{{"a", "1"}}));
-  const Ran wrong = run_python_confined(facts("number", script), how);
+  PythonRunOptions options = default_options_;
+  options.warm.key = options.warm.family = std::string(64, 'm');
+  EXPECT_EQ(run_python_confined(facts("nothing", script), options).end.result, (TextMap{{"of", "the global"}}));
+  EXPECT_EQ(run_python_confined(facts("dict", script), options).end.result, (TextMap{{"a", "1"}}));
+  const RunResult wrong = run_python_confined(facts("number", script), options);
   EXPECT_THAT(wrong.end.error, HasSubstr("main(job) has returned an int: return a dict"));
-  EXPECT_EQ(before(run_python_confined(facts("nothing", script), how)), 3U);
+  EXPECT_EQ(before(run_python_confined(facts("nothing", script), options)), 3U);
 }
 
 TEST_F(WarmPython, ScriptWithoutMainGetsThatError) {
-  Confined how = how_;
-  how.warm.key = how.warm.family = std::string(64, 'n');
+  PythonRunOptions options = default_options_;
+  options.warm.key = options.warm.family = std::string(64, 'n');
   for (int i = 0; i < 2; ++i) {
-    const Ran ran = run_python_confined(facts("", "result['a'] = '1'"), how);
-    EXPECT_THAT(ran.end.error, HasSubstr("WarmError: the policy has warm, and the script has no function main(job)"));
-    EXPECT_EQ(before(ran), 0U);
+    const RunResult result = run_python_confined(facts("", "result['a'] = '1'"), options);
+    EXPECT_THAT(result.end.error,
+                HasSubstr("WarmError: the policy has warm, and the script has no function main(job)"));
+    EXPECT_EQ(before(result), 0U);
   }
 }
 
 TEST_F(WarmPython, FailedModuleServesNoRun) {
-  Confined how = how_;
-  how.warm.key = how.warm.family = std::string(64, 'o');
+  PythonRunOptions options = default_options_;
+  options.warm.key = options.warm.family = std::string(64, 'o');
   for (int i = 0; i < 2; ++i) {
-    const Ran ran = run_python_confined(facts("", "def main(job): pass\nraise ValueError('at once')"), how);
-    EXPECT_THAT(ran.end.error, HasSubstr("ValueError: at once (line 2)"));
-    EXPECT_EQ(before(ran), 0U);
+    const RunResult result =
+        run_python_confined(facts("", "def main(job): pass\nraise ValueError('at once')"), options);
+    EXPECT_THAT(result.end.error, HasSubstr("ValueError: at once (line 2)"));
+    EXPECT_EQ(before(result), 0U);
   }
-  const Ran early = run_python_confined(facts("", "import mycojobs\nx = mycojobs.inputs\ndef main(job): pass"), how);
+  const RunResult early =
+      run_python_confined(facts("", "import mycojobs\nx = mycojobs.inputs\ndef main(job): pass"), options);
   EXPECT_THAT(early.end.error, HasSubstr("mycojobs.inputs belongs to one run: read it in main(job)"));
 }
 
 struct LastRow {
   const char* name;
-  const char* how;
+  const char* options;
   RunStatus status;
 };
 void PrintTo(const LastRow& row, std::ostream* out) { *out << row.name; }
@@ -160,12 +165,12 @@ class WarmPythonLastRun : public WarmPython, public ::testing::WithParamInterfac
 // The run has the same end as without warm scripts, and the next run has a new process in a new sandbox.
 TEST_P(WarmPythonLastRun, IsFollowedByANewProcess) {
   const std::string token = run("").end.result.at("token");
-  Confined how = how_;
-  how.wall_ms = GetParam().status == RunStatus::timeout_wall ? 1500 : 30000;
-  const Ran last = run(GetParam().how, how);
+  PythonRunOptions options = default_options_;
+  options.wall_ms = GetParam().status == RunStatus::timeout_wall ? 1500 : 30000;
+  const RunResult last = run(GetParam().options, options);
   EXPECT_GT(before(last), 0U) << "else this says nothing";
   EXPECT_EQ(to_string(last.outcome.status), to_string(GetParam().status)) << last.outcome.reason << last.err;
-  const Ran next = run("result['kept'] = str(kept)");
+  const RunResult next = run("result['kept'] = str(kept)");
   EXPECT_EQ(before(next), 0U);
   EXPECT_EQ(next.end.error, "");
   EXPECT_NE(next.end.result.at("token"), token);
@@ -193,9 +198,9 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(WarmPython, DescriptorsClosedByAScriptAreReopened) {
   // Descriptor 0 is closed last, since later runs of the process do not get it again.
   for (const std::string closed : {"[1]", "[2]", "[1, 2]", "[0, 1, 2]"}) {
-    const Ran first = run("for number in " + closed + ": os.close(number)");
+    const RunResult first = run("for number in " + closed + ": os.close(number)");
     EXPECT_EQ(first.outcome.status, RunStatus::ok) << closed << ": " << first.end.error;
-    const Ran next = run("print('to stdout')\nprint('to stderr', file=sys.stderr)");
+    const RunResult next = run("print('to stdout')\nprint('to stderr', file=sys.stderr)");
     EXPECT_EQ(before(next), before(first) + 1) << closed;
     EXPECT_EQ(next.out, "to stdout\n") << closed;
     EXPECT_EQ(next.err, "to stderr\n") << closed;
@@ -204,34 +209,34 @@ TEST_F(WarmPython, DescriptorsClosedByAScriptAreReopened) {
 }
 
 TEST_F(WarmPython, LeftoverProcessesEndTheProcess) {
-  Confined how = how_;
-  how.exec = true;
-  how.warm.key = how.warm.family = std::string(64, 'x');
-  EXPECT_EQ(before(run("", how)), 0U);
-  EXPECT_EQ(before(run("import subprocess; subprocess.run(['/bin/true'])", how)), 1U);
-  const Ran left = run("subprocess.Popen(['/bin/sleep', '60'])", how);
+  PythonRunOptions options = default_options_;
+  options.exec = true;
+  options.warm.key = options.warm.family = std::string(64, 'x');
+  EXPECT_EQ(before(run("", options)), 0U);
+  EXPECT_EQ(before(run("import subprocess; subprocess.run(['/bin/true'])", options)), 1U);
+  const RunResult left = run("subprocess.Popen(['/bin/sleep', '60'])", options);
   EXPECT_EQ(before(left), 2U);
   EXPECT_THAT(left.outcome.notes, ::testing::Contains(HasSubstr("not retained: 2 threads and processes")));
-  EXPECT_EQ(before(run("", how)), 0U);
-  const Ran child = run("pid = os.fork()\nif pid: os.waitpid(pid, 0)\nelse: result['who'] = 'child'", how);
+  EXPECT_EQ(before(run("", options)), 0U);
+  const RunResult child = run("pid = os.fork()\nif pid: os.waitpid(pid, 0)\nelse: result['who'] = 'child'", options);
   EXPECT_EQ(child.end.result.count("who"), 0U) << "the child has handed something back";
-  EXPECT_EQ(before(run("", how)), 2U);
+  EXPECT_EQ(before(run("", options)), 2U);
 }
 
 TEST_F(WarmPython, RunsAreCounted) {
-  Confined how = how_;
-  how.warm = {3, 60000, std::string(64, 'c'), std::string(64, 'c')};
+  PythonRunOptions options = default_options_;
+  options.warm = {3, 60000, std::string(64, 'c'), std::string(64, 'c')};
   std::vector<std::uint32_t> seen;
-  for (int i = 0; i < 7; ++i) seen.push_back(before(run("", how)));
+  for (int i = 0; i < 7; ++i) seen.push_back(before(run("", options)));
   EXPECT_EQ(seen, (std::vector<std::uint32_t>{0, 1, 2, 0, 1, 2, 0}));
 }
 
 TEST_F(WarmPython, IdleProcessEndsAfterItsTime) {
-  Confined how = how_;
-  how.warm = {1000, 100, std::string(64, 'i'), std::string(64, 'i')};
-  EXPECT_EQ(before(run("", how)), 0U);
+  PythonRunOptions options = default_options_;
+  options.warm = {1000, 100, std::string(64, 'i'), std::string(64, 'i')};
+  EXPECT_EQ(before(run("", options)), 0U);
   std::this_thread::sleep_for(std::chrono::milliseconds(400));
-  EXPECT_EQ(before(run("", how)), 0U);
+  EXPECT_EQ(before(run("", options)), 0U);
   EXPECT_GT(before(run("")), 1U) << "another one rests on";
 }
 
@@ -241,16 +246,16 @@ TEST_F(WarmPython, AnotherKeyUsesAnotherProcess) {
   const std::string look =
       "result['seen'] = str(kept) + str(hasattr(__import__('json'), 'mine')) + str('MINE' in "
       "os.environ) + str(sorted(map(int, os.listdir('/proc/self/fd')))[:5])";
-  const auto expect_fresh = [&](const Confined& how) {
-    const Ran other = run(look, how);
+  const auto expect_fresh = [&](const PythonRunOptions& options) {
+    const RunResult other = run(look, options);
     EXPECT_EQ(before(other), 0U);
     EXPECT_NE(other.end.result.at("token"), token);
     EXPECT_EQ(other.end.result.at("seen"), "[]FalseFalse[0, 1, 2, 3, 4]");
   };
-  Confined key = how_, context = how_;
+  PythonRunOptions key = default_options_, context = default_options_;
   key.warm.key = key.warm.family = std::string(64, 'y');
   expect_fresh(key);
-  const Ran same = run(look);
+  const RunResult same = run(look);
   EXPECT_EQ(same.end.result.at("token"), token);
   EXPECT_THAT(same.end.result.at("seen"), HasSubstr("['mine']TrueFalse")) << "shared within a key, but the environment";
   // Keys of different contexts are never equal. Even with equal keys, nothing must be shared.
@@ -259,7 +264,7 @@ TEST_F(WarmPython, AnotherKeyUsesAnotherProcess) {
 }
 
 TEST_F(WarmPython, NewSecretsEndIdleProcessesWithOldOnes) {
-  Confined before_change = how_, after = how_;
+  PythonRunOptions before_change = default_options_, after = default_options_;
   before_change.warm.family = after.warm.family = std::string(64, 's');
   before_change.warm.key = std::string(64, '1');
   after.warm.key = std::string(64, '2');
@@ -271,29 +276,29 @@ TEST_F(WarmPython, NewSecretsEndIdleProcessesWithOldOnes) {
 
 TEST_F(WarmPython, LongestIdleProcessEndsAboveTheLimit) {
   const auto two = sandbox_with({}, 2);
-  Confined how = how_;
-  how.sandbox = two.get();
-  const auto of = [&](char key) {
-    how.warm.key = how.warm.family = std::string(64, key);
-    return before(run("", how));
+  PythonRunOptions options = default_options_;
+  options.sandbox = two.get();
+  const auto run_with_key = [&](char key) {
+    options.warm.key = options.warm.family = std::string(64, key);
+    return before(run("", options));
   };
-  EXPECT_EQ(of('a'), 0U);
-  EXPECT_EQ(of('b'), 0U);
-  EXPECT_EQ(of('a'), 1U);
-  EXPECT_EQ(of('c'), 0U);  // b is evicted
-  EXPECT_EQ(of('a'), 2U);
-  EXPECT_EQ(of('b'), 0U);  // c is evicted
-  EXPECT_EQ(of('c'), 0U);
+  EXPECT_EQ(run_with_key('a'), 0U);
+  EXPECT_EQ(run_with_key('b'), 0U);
+  EXPECT_EQ(run_with_key('a'), 1U);
+  EXPECT_EQ(run_with_key('c'), 0U);  // b is evicted
+  EXPECT_EQ(run_with_key('a'), 2U);
+  EXPECT_EQ(run_with_key('b'), 0U);  // c is evicted
+  EXPECT_EQ(run_with_key('c'), 0U);
   const auto none = sandbox_with({}, 0);
-  how.sandbox = none.get();
-  EXPECT_EQ(of('a'), 0U);
-  EXPECT_EQ(of('a'), 0U);
+  options.sandbox = none.get();
+  EXPECT_EQ(run_with_key('a'), 0U);
+  EXPECT_EQ(run_with_key('a'), 0U);
 }
 
 TEST_F(WarmPython, ProcessThatDiesWithItsZygoteUsesNoPlace) {
   const auto one = sandbox_with({}, 1);
-  Confined how = how_;
-  how.sandbox = one.get();
+  PythonRunOptions options = default_options_;
+  options.sandbox = one.get();
   std::atomic<bool> over{false};
   std::thread killer([&] {
     while (!over) {
@@ -303,16 +308,16 @@ TEST_F(WarmPython, ProcessThatDiesWithItsZygoteUsesNoPlace) {
       }
     }
   });
-  EXPECT_EQ(to_string(run("time.sleep(60)", how).outcome.status), to_string(RunStatus::lost));
+  EXPECT_EQ(to_string(run("time.sleep(60)", options).outcome.status), to_string(RunStatus::lost));
   over = true;
   killer.join();
-  EXPECT_EQ(before(run("", how)), 0U);
-  EXPECT_EQ(before(run("", how)), 1U);
+  EXPECT_EQ(before(run("", options)), 0U);
+  EXPECT_EQ(before(run("", options)), 1U);
 }
 
 // A script can set a timer that continues its process between runs. The process is ended and does not run again.
 TEST_F(WarmPython, ActivityWhileIdleIsEnded) {
-  const Ran last = run(R"(
+  const RunResult last = run(R"(
 libc = ctypes.CDLL(None)
 class Event(ctypes.Structure):
     _fields_ = [('value', ctypes.c_void_p), ('signo', ctypes.c_int), ('notify', ctypes.c_int), ('pad', ctypes.c_char * 48)]
@@ -330,24 +335,24 @@ assert libc.timer_settime(timer, 0, (ctypes.c_long * 4)(0, 0, 0, 150_000_000), N
 TEST_F(WarmPython, RunOnAProcessThatDiedWhileIdleIsLost) {
   for (int tries = 0; tries < 10; ++tries) {
     const auto all = descendants(::getpid());
-    const auto resting = std::find_if(all.begin(), all.end(), [](pid_t pid) { return stat_of(pid, 0) == "T"; });
+    const auto resting = std::find_if(all.begin(), all.end(), [](pid_t pid) { return read_stat_field(pid, 0) == "T"; });
     ASSERT_NE(resting, all.end());
-    const pid_t init = static_cast<pid_t>(std::stol(stat_of(*resting, 1)));
+    const pid_t init = static_cast<pid_t>(std::stol(read_stat_field(*resting, 1)));
     ::kill(init, SIGSTOP);
     ::kill(*resting, SIGKILL);
-    EXPECT_TRUE(eventually([&] { return stat_of(*resting, 0) == "Z"; }));
+    EXPECT_TRUE(eventually([&] { return read_stat_field(*resting, 0) == "Z"; }));
     std::thread later([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(500));
       ::kill(init, SIGCONT);
     });
-    const Ran ran = run("");
+    const RunResult result = run("");
     later.join();
-    if (before(ran) == 0) {  // the launcher was late and already knew of the end
-      EXPECT_EQ(to_string(ran.outcome.status), to_string(RunStatus::ok));
+    if (before(result) == 0) {  // the launcher was late and already knew of the end
+      EXPECT_EQ(to_string(result.outcome.status), to_string(RunStatus::ok));
       continue;
     }
-    EXPECT_EQ(to_string(ran.outcome.status), to_string(RunStatus::lost)) << ran.outcome.reason;
-    EXPECT_THAT(ran.outcome.reason, HasSubstr("had ended while idle"));
+    EXPECT_EQ(to_string(result.outcome.status), to_string(RunStatus::lost)) << result.outcome.reason;
+    EXPECT_THAT(result.outcome.reason, HasSubstr("had ended while idle"));
     EXPECT_EQ(before(run("")), 0U);
     return;
   }
@@ -356,20 +361,20 @@ TEST_F(WarmPython, RunOnAProcessThatDiedWhileIdleIsLost) {
 
 TEST_F(WarmPython, CpuTimeAndItsLimitApplyToEachRun) {
   const auto burn = [&](const std::string& seconds) {
-    Confined how = how_;
-    how.cpu_ms = 1000;
-    return run("end = time.process_time() + " + seconds + "\nwhile time.process_time() < end: pass", how);
+    PythonRunOptions options = default_options_;
+    options.cpu_ms = 1000;
+    return run("end = time.process_time() + " + seconds + "\nwhile time.process_time() < end: pass", options);
   };
   for (int i = 0; i < 5; ++i) {  // together more than the limit
-    const Ran ran = burn("0.7");
-    EXPECT_EQ(to_string(ran.outcome.status), to_string(RunStatus::ok)) << ran.outcome.reason;
-    EXPECT_GE(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 650000U);
-    EXPECT_LT(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 1000000U);
+    const RunResult result = burn("0.7");
+    EXPECT_EQ(to_string(result.outcome.status), to_string(RunStatus::ok)) << result.outcome.reason;
+    EXPECT_GE(result.outcome.usage.user_us + result.outcome.usage.system_us, 650000U);
+    EXPECT_LT(result.outcome.usage.user_us + result.outcome.usage.system_us, 1000000U);
   }
-  const Ran quick = run("");
+  const RunResult quick = run("");
   EXPECT_GT(before(quick), 5U);
   EXPECT_LT(quick.outcome.usage.user_us + quick.outcome.usage.system_us, 100000U);
-  const Ran over = burn("30");
+  const RunResult over = burn("30");
   EXPECT_EQ(to_string(over.outcome.status), to_string(RunStatus::timeout_cpu)) << over.outcome.reason;
   EXPECT_EQ(before(run("")), 0U);
 }
@@ -377,15 +382,15 @@ TEST_F(WarmPython, CpuTimeAndItsLimitApplyToEachRun) {
 TEST_F(WarmPython, LastRunHasItsOwnCpuTime) {
   const std::string burn = "end = time.process_time() + 0.3\nwhile time.process_time() < end: pass";
   for (int i = 0; i < 3; ++i) run(burn);
-  const Ran last = run(burn + "\nsys.exit(3)");
+  const RunResult last = run(burn + "\nsys.exit(3)");
   EXPECT_GT(before(last), 2U);
   EXPECT_LT(last.outcome.usage.user_us + last.outcome.usage.system_us, 600000U);
 }
 
 // Earlier CPU usage of the sandbox, also by other jobs, does not count against the next run.
 TEST_F(WarmPython, CpuLimitAppliesToEachRunOfAReusedSandbox) {
-  Confined how{.sandbox = sandbox_.get()};
-  how.cpu_ms = 1000;
+  PythonRunOptions options{.sandbox = sandbox_.get()};
+  options.cpu_ms = 1000;
   const std::string burn = R"(
 import time
 def burn():
@@ -394,9 +399,9 @@ def burn():
 burn()
 )";
   for (int i = 0; i < 4; ++i) {
-    const Ran ran = run_python_confined(facts("", burn), how);
-    EXPECT_EQ(to_string(ran.outcome.status), to_string(RunStatus::ok)) << i << ": " << ran.outcome.reason;
-    EXPECT_LT(ran.outcome.usage.user_us + ran.outcome.usage.system_us, 1000000U);
+    const RunResult result = run_python_confined(facts("", burn), options);
+    EXPECT_EQ(to_string(result.outcome.status), to_string(RunStatus::ok)) << i << ": " << result.outcome.reason;
+    EXPECT_LT(result.outcome.usage.user_us + result.outcome.usage.system_us, 1000000U);
   }
 }
 
@@ -430,12 +435,12 @@ os._exit(7 if os.path.exists('/tmp/left') else 8)
 )";
   for (const auto& [large, ns] : {std::pair("50_000_000", "1_000_000"), {"1", "150_000_000"}, {"1", "1_000_000"}}) {
     for (int i = 0; i < 3; ++i) {
-      std::string how = again;
-      how.replace(how.find("LARGE"), 5, large);
-      how.replace(how.find("NANOSECONDS"), 11, ns);
-      EXPECT_EQ(run(how).end.error, "the script ended without returning its result");
+      std::string options = again;
+      options.replace(options.find("LARGE"), 5, large);
+      options.replace(options.find("NANOSECONDS"), 11, ns);
+      EXPECT_EQ(run(options).end.error, "the script ended without returning its result");
       std::this_thread::sleep_for(std::chrono::milliseconds(400));
-      const Ran next = run("result['left'] = str(os.path.exists('/tmp/left'))");
+      const RunResult next = run("result['left'] = str(os.path.exists('/tmp/left'))");
       if (before(next) == 0) {
         EXPECT_EQ(next.end.result.at("left"), "False");
       } else {
@@ -449,17 +454,18 @@ TEST_F(WarmPython, TenThousandRunsLeaveNothing) {
   const std::string look =
       "result['rss'] = open('/proc/self/statm').read().split()[1]\n"
       "result['fds'] = str(len(os.listdir('/proc/self/fd')))";
-  Confined how = how_;
+  PythonRunOptions options = default_options_;
   const char* text = std::getenv("MYCOJOBS_LEAK_RUNS");
   const std::uint32_t runs = text == nullptr ? 10000 : static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10));
-  how.warm = {runs + 1000, 60000, std::string(64, 'l'), std::string(64, 'l')};
-  Ran early;
-  for (int i = 0; i < 500; ++i) early = run(look, how);
+  options.warm = {runs + 1000, 60000, std::string(64, 'l'), std::string(64, 'l')};
+  RunResult early;
+  for (int i = 0; i < 500; ++i) early = run(look, options);
   for (std::uint32_t i = 0; i < runs; ++i) {
-    const Ran ran = run(i % 10 == 0 ? "raise ValueError(1)" : "print('x')\nopen('/tmp/a', 'w').write('b')", how);
-    ASSERT_EQ(before(ran), 500U + i) << ran.outcome.reason;
+    const RunResult result =
+        run(i % 10 == 0 ? "raise ValueError(1)" : "print('x')\nopen('/tmp/a', 'w').write('b')", options);
+    ASSERT_EQ(before(result), 500U + i) << result.outcome.reason;
   }
-  const Ran late = run(look, how);
+  const RunResult late = run(look, options);
   EXPECT_EQ(before(late), 500U + runs);
   EXPECT_EQ(late.end.result.at("fds"), early.end.result.at("fds"));
   EXPECT_LT(std::stol(late.end.result.at("rss")) - std::stol(early.end.result.at("rss")), 512) << "pages";

@@ -71,7 +71,7 @@ TEST(BinaryCache, ReturnsStoredFiles) {
   const TempDir state;
   const BinaryCache cache(state.path(), 7);
   EXPECT_FALSE(cache.find(kKey));
-  ASSERT_TRUE(cache.keep(kKey, std::string("a\0b", 3)));
+  ASSERT_TRUE(cache.store(kKey, std::string("a\0b", 3)));
   EXPECT_EQ(cache.find(kKey), std::string("a\0b", 3));
   EXPECT_FALSE(BinaryCache(state.path(), 8).find(kKey)) << "another context";
 }
@@ -80,23 +80,23 @@ TEST(BinaryCache, ChangedOrShortenedFileIsRemoved) {
   const TempDir state;
   const BinaryCache cache(state.path(), 7);
   const std::string path = cache.folder() + '/' + kKey;
-  ASSERT_TRUE(cache.keep(kKey, "program"));
+  ASSERT_TRUE(cache.store(kKey, "program"));
   std::ofstream(path, std::ios::app) << "more";
   EXPECT_FALSE(cache.find(kKey));
   EXPECT_FALSE(fs::exists(path));
-  ASSERT_TRUE(cache.keep(kKey, "program"));
+  ASSERT_TRUE(cache.store(kKey, "program"));
   fs::resize_file(path, 10);
   EXPECT_FALSE(cache.find(kKey));
   fs::create_symlink("/etc/hostname", path);
   EXPECT_FALSE(cache.find(kKey)) << "a link is never followed";
-  EXPECT_TRUE(cache.keep(kKey, "program"));
+  EXPECT_TRUE(cache.store(kKey, "program"));
   EXPECT_TRUE(cache.find(kKey));
 }
 
 TEST(BinaryCache, UnreadableFileIsKept) {
   const TempDir state;
   const BinaryCache cache(state.path(), 7);
-  ASSERT_TRUE(cache.keep(kKey, "program"));
+  ASSERT_TRUE(cache.store(kKey, "program"));
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   const rlimit none{0, before.rlim_max};
@@ -109,12 +109,12 @@ TEST(BinaryCache, UnreadableFileIsKept) {
 TEST(BinaryCache, LeastRecentlyUsedAreRemovedFirst) {
   const TempDir state;
   const BinaryCache cache(state.path(), 7, 2 * (65 + 100));
-  ASSERT_TRUE(cache.keep(kKey, std::string(100, 'x')));
-  ASSERT_TRUE(cache.keep(kOther, std::string(100, 'x')));
+  ASSERT_TRUE(cache.store(kKey, std::string(100, 'x')));
+  ASSERT_TRUE(cache.store(kOther, std::string(100, 'x')));
   make_older(cache, kKey, 200);
   make_older(cache, kOther, 100);
   EXPECT_TRUE(cache.find(kKey)) << "used now";
-  ASSERT_TRUE(cache.keep(kThird, std::string(100, 'x')));
+  ASSERT_TRUE(cache.store(kThird, std::string(100, 'x')));
   EXPECT_TRUE(cache.find(kKey));
   EXPECT_FALSE(cache.find(kOther));
   EXPECT_TRUE(cache.find(kThird));
@@ -123,10 +123,10 @@ TEST(BinaryCache, LeastRecentlyUsedAreRemovedFirst) {
 TEST(BinaryCache, LeftoversOfAKilledAgentAreRemoved) {
   const TempDir state;
   const BinaryCache cache(state.path(), 7);
-  ASSERT_TRUE(cache.keep(kKey, "program"));
+  ASSERT_TRUE(cache.store(kKey, "program"));
   for (const char* name : {".new-1-1", ".new-1-2"}) std::ofstream(cache.folder() + '/' + name) << "half";
   make_older(cache, ".new-1-1", 7200);
-  ASSERT_TRUE(cache.keep(kOther, "program"));
+  ASSERT_TRUE(cache.store(kOther, "program"));
   EXPECT_FALSE(fs::exists(cache.folder() + "/.new-1-1"));
   EXPECT_TRUE(fs::exists(cache.folder() + "/.new-1-2")) << "somebody may be writing it";
 }
@@ -140,7 +140,7 @@ TEST(BinaryCache, ConcurrentWritersAndReadersSeeCompleteFiles) {
     threads.emplace_back([&] {
       const BinaryCache cache(state.path(), 7);
       for (int round = 0; round < 50; ++round) {
-        if (!cache.keep(kKey, program)) ++wrong;
+        if (!cache.store(kKey, program)) ++wrong;
         const auto found = cache.find(kKey);
         if (!found || *found != program) ++wrong;
       }
@@ -151,7 +151,7 @@ TEST(BinaryCache, ConcurrentWritersAndReadersSeeCompleteFiles) {
 }
 
 TEST(CompileError, FirstErrorLineOfTheScriptIsTheMessage) {
-  const ScriptError error = compile_error(
+  const ScriptError error = parse_compile_error(
       "main.v:1:8: warning: module 'os' is imported but never used\n/job/main.v:12:5: error: unexpected name `x`\n"
       "   12 |     x\nmain.v:14:1: error: second\nnot-main.v:1:1: error: x\n",
       "greet.v");
@@ -165,18 +165,19 @@ TEST(CompileError, FirstErrorLineOfTheScriptIsTheMessage) {
 
 TEST(CompileError, FirstErrorOrLastLineIsReportedWithoutAPlace) {
   EXPECT_EQ(
-      compile_error("=====\n/tmp/v/x.c:3:1: fatal error: y.h: No such file\n====\nbuilder error: C\n", "a.v").message,
+      parse_compile_error("=====\n/tmp/v/x.c:3:1: fatal error: y.h: No such file\n====\nbuilder error: C\n", "a.v")
+          .message,
       "/tmp/v/x.c:3:1: fatal error: y.h: No such file");
-  EXPECT_EQ(compile_error("one\ntwo\n\n", "a.v").message, "two");
-  EXPECT_EQ(compile_error("", "a.v").message, "the compiler wrote nothing");
-  EXPECT_EQ(compile_error("main.v:99999999999:1: error: x", "a.v").line, 0U);
+  EXPECT_EQ(parse_compile_error("one\ntwo\n\n", "a.v").message, "two");
+  EXPECT_EQ(parse_compile_error("", "a.v").message, "the compiler wrote nothing");
+  EXPECT_EQ(parse_compile_error("main.v:99999999999:1: error: x", "a.v").line, 0U);
 }
 
 TEST(CompileError, ScriptHasTheNameOfItsJob) {
-  EXPECT_EQ(source_name("greet"), "greet.v");
-  EXPECT_EQ(source_name("greet.v"), "greet.v");
-  for (const char* name : {"", "a/b", "a:b", "a b", "a\nb"}) EXPECT_EQ(source_name(name), "main.v") << name;
-  EXPECT_EQ(source_name(std::string(200, 'x')), "main.v");
+  EXPECT_EQ(get_source_name("greet"), "greet.v");
+  EXPECT_EQ(get_source_name("greet.v"), "greet.v");
+  for (const char* name : {"", "a/b", "a:b", "a b", "a\nb"}) EXPECT_EQ(get_source_name(name), "main.v") << name;
+  EXPECT_EQ(get_source_name(std::string(200, 'x')), "main.v");
 }
 
 TEST(FindCompiler, NamesTheProblemAndTheRemedy) {
@@ -195,7 +196,7 @@ TEST(FindCompiler, ProgramOfTheSystemNeedsNoGrant) {
   const auto found = find_compiler("/usr/bin/env");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->folder, "");
-  EXPECT_THAT(version_of(*found).error().message, HasSubstr("v: "));
+  EXPECT_THAT(query_version(*found).error().message, HasSubstr("v: "));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands/sandbox_command.h"
+#include "cli/local_run.h"
 #include "executors/run_specs.h"
 #include "executors/shared_sandbox.h"
 #include "executors/v/v_executor.h"
@@ -68,7 +68,7 @@ VRan VHost::run(const VJobSpec& job) const {
   facts.job.script_type = "v";
   facts.job.script = job.script;
   facts.job.env_vars = job.environment;
-  facts.granted = staged->policy;
+  facts.granted_policy = staged->policy;
   facts.secrets = job.secrets;
   auto conversation = executor.begin(facts, nullptr);
   if (!conversation) throw std::runtime_error(conversation.error().message);

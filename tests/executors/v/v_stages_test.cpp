@@ -4,7 +4,7 @@
 
 #include "executors/run_specs.h"
 #include "executors/v/v_executor.h"
-#include "security/profiles.h"
+#include "security/ceilings.h"
 #include "v_driver.h"
 
 namespace mycojobs::test {

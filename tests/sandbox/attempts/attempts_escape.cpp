@@ -17,7 +17,7 @@ namespace mycojobs::test {
 namespace {
 
 // The zygote forked both processes, so this address is the same in the job and in its init.
-std::string memory_of(const Words& words, bool write) {
+std::string access_memory(const Words& words, bool write) {
   static int mark = 1;
   int copy = 0;
   const iovec here{&copy, sizeof copy}, there{&mark, sizeof mark};
@@ -72,8 +72,8 @@ std::string name_host(const Words& words) { return verdict(::sethostname(words[1
 
 const Attempts& attempts_to_escape() {
   static const Attempts kTable = {
-      {"read_memory_of", [](const Words& w) { return memory_of(w, false); }},
-      {"write_memory_of", [](const Words& w) { return memory_of(w, true); }},
+      {"read_memory_of", [](const Words& w) { return access_memory(w, false); }},
+      {"write_memory_of", [](const Words& w) { return access_memory(w, true); }},
       {"seize", seize},
       {"take_descriptor", take_descriptor},
       {"mount_tmpfs", mount_tmpfs},

@@ -162,7 +162,7 @@ std::string rename_with_whiteout(const Words& words) {
   return "opens: " + close_after(::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
 }
 
-std::string open_tree_of(const Words& words) {
+std::string clone_tree(const Words& words) {
   struct {
     std::uint64_t flags, mode, resolve;
   } how{static_cast<std::uint64_t>(O_RDONLY | O_CLOEXEC | O_NONBLOCK), 0, number(words, 2)};
@@ -239,7 +239,7 @@ const Attempts& attempts_on_files() {
       {"climb_out", climb_out},
       {"cwd", current_folder},
       {"whiteout", rename_with_whiteout},
-      {"open_resolved", open_tree_of},
+      {"open_resolved", clone_tree},
       {"reopen", reopen},
       {"deep", deep_folders},
       {"search", search_tree},

@@ -18,7 +18,7 @@
 namespace mycojobs::test {
 namespace {
 
-unsigned long ms_of(clockid_t clock) {
+unsigned long read_clock_ms(clockid_t clock) {
   timespec now{};
   ::clock_gettime(clock, &now);
   return static_cast<unsigned long>(now.tv_sec) * 1000 + static_cast<unsigned long>(now.tv_nsec) / 1000000;
@@ -28,12 +28,12 @@ unsigned long ms_of(clockid_t clock) {
 // ms of CPU; children run one after another for `words[2]` ms.
 std::string spin_unwaited(const Words& words) {
   ::signal(SIGCHLD, SIG_IGN);
-  const unsigned long until = ms_of(CLOCK_MONOTONIC) + number(words, 2);
-  while (ms_of(CLOCK_MONOTONIC) < until) {
+  const unsigned long until = read_clock_ms(CLOCK_MONOTONIC) + number(words, 2);
+  while (read_clock_ms(CLOCK_MONOTONIC) < until) {
     const pid_t pid = ::fork();
     if (pid < 0) return error_name();
     if (pid == 0) {
-      while (ms_of(CLOCK_PROCESS_CPUTIME_ID) < number(words, 1)) {
+      while (read_clock_ms(CLOCK_PROCESS_CPUTIME_ID) < number(words, 1)) {
       }
       ::_exit(0);
     }
@@ -81,12 +81,12 @@ std::string hold_connections(const Words& words) {
 
 // Opens files from eight threads for `words[1]` ms.
 std::string open_storm(const Words& words) {
-  const unsigned long until = ms_of(CLOCK_MONOTONIC) + number(words, 1);
+  const unsigned long until = read_clock_ms(CLOCK_MONOTONIC) + number(words, 1);
   std::atomic<unsigned> opened = 0;
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
     threads.emplace_back([&] {
-      while (ms_of(CLOCK_MONOTONIC) < until) ::close(::open("/srv/none", O_RDONLY | O_CLOEXEC)), ++opened;
+      while (read_clock_ms(CLOCK_MONOTONIC) < until) ::close(::open("/srv/none", O_RDONLY | O_CLOEXEC)), ++opened;
     });
   }
   for (auto& thread : threads) thread.join();

@@ -187,7 +187,7 @@ std::string set_ids(const Words& words) {
   return before == ids() ? "ok" : "changed";
 }
 
-std::string sched_of(const Words&) {
+std::string get_scheduler(const Words&) {
   return "policy=" + std::to_string(::sched_getscheduler(0)) +
          " nice=" + std::to_string(::getpriority(PRIO_PROCESS, 0));
 }
@@ -298,7 +298,7 @@ const Attempts& attempts_on_processes() {
       {"core_limit", core_limit},
       {"core_limit_exec", core_limit_after_exec},
       {"set_ids", set_ids},
-      {"sched", sched_of},
+      {"sched", get_scheduler},
       {"shell", run_shell},
       {"overflow_stack", [](const Words&) { return overflow_stack(0); }},
       {"print_mib", print_mib},

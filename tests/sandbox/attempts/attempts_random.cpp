@@ -50,7 +50,7 @@ unsigned long argument(Random& random, char* room) {
   }
 }
 
-std::set<long> numbers_of(std::initializer_list<const char*> names) {
+std::set<long> get_call_numbers(std::initializer_list<const char*> names) {
   std::set<long> numbers;
   for (const char* name : names) numbers.insert(call_number(name));
   return numbers;
@@ -59,7 +59,7 @@ std::set<long> numbers_of(std::initializer_list<const char*> names) {
 // Calls that end the job by their normal effect.
 const std::set<long>& ends_the_job() {
   static const std::set<long> kNumbers = [] {
-    std::set<long> numbers = numbers_of({"exit", "exit_group", "rt_sigreturn", "vfork", "execve"});
+    std::set<long> numbers = get_call_numbers({"exit", "exit_group", "rt_sigreturn", "vfork", "execve"});
     // uretprobe and uprobe of x86-64 bypass the filter, and a direct call causes SIGILL.
     numbers.insert({335, 336});
     return numbers;
@@ -69,8 +69,8 @@ const std::set<long>& ends_the_job() {
 // Each of these calls ends the job, so they are made seldom.
 const std::set<long>& ends_by_violation() {
   static const std::set<long> kNumbers = [] {
-    std::set<long> numbers = numbers_of({"clone", "fork", "execveat"});
-    for (const char* name : sandbox::never_innocent_calls()) numbers.insert(call_number(name));
+    std::set<long> numbers = get_call_numbers({"clone", "fork", "execveat"});
+    for (const char* name : sandbox::forbidden_calls()) numbers.insert(call_number(name));
     return numbers;
   }();
   return kNumbers;
@@ -78,44 +78,44 @@ const std::set<long>& ends_by_violation() {
 
 // Each of these calls can end the thread or the process, or makes later calls less useful, so they are made seldom.
 const std::set<long>& seldom() {
-  static const std::set<long> kNumbers = numbers_of({"munmap",
-                                                     "mprotect",
-                                                     "pkey_mprotect",
-                                                     "mremap",
-                                                     "madvise",
-                                                     "brk",
-                                                     "mmap",
-                                                     "arch_prctl",
-                                                     "kill",
-                                                     "tkill",
-                                                     "tgkill",
-                                                     "rt_sigqueueinfo",
-                                                     "rt_tgsigqueueinfo",
-                                                     "pidfd_send_signal",
-                                                     "alarm",
-                                                     "setitimer",
-                                                     "timer_create",
-                                                     "prlimit64",
-                                                     "setrlimit",
-                                                     "sigaltstack",
-                                                     "rt_sigaction",
-                                                     "rt_sigprocmask",
-                                                     "set_robust_list",
-                                                     "rt_sigsuspend",
-                                                     "pause",
-                                                     "rt_sigtimedwait",
-                                                     "nanosleep",
-                                                     "clock_nanosleep",
-                                                     "futex",
-                                                     "futex_waitv",
-                                                     "wait4",
-                                                     "waitid",
-                                                     "mlockall",
-                                                     "read",
-                                                     "close_range",
-                                                     "chdir",
-                                                     "fchdir",
-                                                     "landlock_restrict_self"});
+  static const std::set<long> kNumbers = get_call_numbers({"munmap",
+                                                           "mprotect",
+                                                           "pkey_mprotect",
+                                                           "mremap",
+                                                           "madvise",
+                                                           "brk",
+                                                           "mmap",
+                                                           "arch_prctl",
+                                                           "kill",
+                                                           "tkill",
+                                                           "tgkill",
+                                                           "rt_sigqueueinfo",
+                                                           "rt_tgsigqueueinfo",
+                                                           "pidfd_send_signal",
+                                                           "alarm",
+                                                           "setitimer",
+                                                           "timer_create",
+                                                           "prlimit64",
+                                                           "setrlimit",
+                                                           "sigaltstack",
+                                                           "rt_sigaction",
+                                                           "rt_sigprocmask",
+                                                           "set_robust_list",
+                                                           "rt_sigsuspend",
+                                                           "pause",
+                                                           "rt_sigtimedwait",
+                                                           "nanosleep",
+                                                           "clock_nanosleep",
+                                                           "futex",
+                                                           "futex_waitv",
+                                                           "wait4",
+                                                           "waitid",
+                                                           "mlockall",
+                                                           "read",
+                                                           "close_range",
+                                                           "chdir",
+                                                           "fchdir",
+                                                           "landlock_restrict_self"});
   return kNumbers;
 }
 

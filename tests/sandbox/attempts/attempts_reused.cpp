@@ -97,7 +97,7 @@ std::string end_in_memory(const Words&) {
 }
 
 // Returns all fields of stat() for a folder except the times of the last change.
-std::string state_of(const Words& words) {
+std::string get_state(const Words& words) {
   struct stat info {};
   if (::stat(words[1].c_str(), &info) != 0) return error_name();
   const auto text = [](const timespec& time) {
@@ -153,7 +153,7 @@ std::string lock_descriptor(const Words& words) {
   return all + " " + verdict(::fcntl(fd, F_OFD_SETLK, &whole));
 }
 
-std::string flags_of(const Words& words) {
+std::string get_flags(const Words& words) {
   const int flags = ::fcntl(static_cast<int>(number(words, 1)), F_GETFL);
   return flags < 0 ? error_name() : std::to_string(flags & (O_NONBLOCK | O_APPEND));
 }
@@ -236,13 +236,13 @@ const Attempts& attempts_on_reuse() {
       {"change_mappings", change_mappings},
       {"word_in_memory", word_in_memory},
       {"end_in_memory", end_in_memory},
-      {"state_of", state_of},
+      {"state_of", get_state},
       {"changed_at", changed_at},
       {"set_times", set_times},
       {"mark_folder", mark_folder},
       {"room_in", room_in},
       {"lock_descriptor", lock_descriptor},
-      {"flags_of", flags_of},
+      {"flags_of", get_flags},
       {"speak_for_init", speak_for_init},
       {"burn_unwaited", burn_unwaited},
       {"timers_on", timers_on},

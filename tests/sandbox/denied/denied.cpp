@@ -47,7 +47,7 @@ std::string with_folder(std::string line, const std::string& folder) {
   return line;
 }
 
-std::vector<std::string> parts_of(const std::string& text, char separator) {
+std::vector<std::string> split(const std::string& text, char separator) {
   std::vector<std::string> parts;
   std::istringstream words(text);
   for (std::string each; std::getline(words, each, separator);) parts.push_back(each);
@@ -108,11 +108,11 @@ std::vector<std::string> broken_rows(Sandbox& sandbox, const std::vector<Row>& r
   for (const auto& row : rows) lines += row.attempt + "\n";
   RunSpec spec = spec_with();
   spec.limits.exec = exec;
-  const Ran ran = run_attempts(sandbox, spec, lines);
+  const RunResult run_result = run_attempts(sandbox, spec, lines);
   std::vector<std::string> broken;
-  if (ran.outcome.status != RunStatus::ok) broken.push_back("the job ended: " + ran.outcome.reason);
+  if (run_result.outcome.status != RunStatus::ok) broken.push_back("the job ended: " + run_result.outcome.reason);
   for (const auto& row : rows) {
-    const std::string result = ran.answer(row.attempt);
+    const std::string result = run_result.answer(row.attempt);
     if (!contains(row.accepted, result))
       broken.push_back(std::string(row.row) + ": " + row.attempt + " -> " + result + ", expected " +
                        joined(row.accepted));
@@ -127,7 +127,7 @@ std::vector<std::string> broken_twins(const std::vector<Row>& rows) {
     const std::size_t arrow = row.twin.find("=> ");
     std::string line = row.twin.substr(0, arrow == std::string::npos ? arrow : arrow - (arrow > 0 ? 1 : 0));
     if (line.empty()) line = row.attempt;
-    auto wanted = parts_of(arrow == std::string::npos ? "ok" : row.twin.substr(arrow + 3), '|');
+    auto wanted = split(arrow == std::string::npos ? "ok" : row.twin.substr(arrow + 3), '|');
     if (wanted.empty()) wanted.emplace_back();
     const std::string result = attempt_outside(line);
     if (!contains(wanted, result))

@@ -76,7 +76,7 @@ TEST(Denied, NothingCanBeExecutedUnlessGranted) {
       {"exec off", "run /bin/true", {"EPERM"}},
       {"threads", "thread", {"ok"}},
   });
-  EXPECT_EQ(violation_of(run_attempts("exec_memfd")), "execveat");  // SF15
+  EXPECT_EQ(get_violation(run_attempts("exec_memfd")), "execveat");  // SF15
   // "" because the process was replaced by another program
   EXPECT_EQ(attempt_outside("exec_memfd"), "");
 }
@@ -84,11 +84,11 @@ TEST(Denied, NothingCanBeExecutedUnlessGranted) {
 // SK4, which includes SK5, SK6, SK11, SP4, SP5, SF19, SF20, SR4, SR6 and SR9.
 TEST(Denied, NeverInnocentCallsEndTheJob) {
   std::size_t tried = 0;
-  for (const char* call : sandbox::never_innocent_calls()) {
+  for (const char* call : sandbox::forbidden_calls()) {
     const std::string line = std::string("call ") + call;
     if (attempt_outside(line) == "no such call") continue;  // not available on this architecture
     EXPECT_NE(attempt_outside(line), "") << call << " does not come back even outside";
-    EXPECT_EQ(violation_of(run_attempts(line)), call);
+    EXPECT_EQ(get_violation(run_attempts(line)), call);
     ++tried;
   }
   EXPECT_GT(tried, 35U);
@@ -127,8 +127,8 @@ TEST(Denied, NeverInnocentCallsWithArguments) {
       {"SR9", "call_on fsopen @ 0", "fsopen"},
   };
   for (const auto& call : calls) {
-    EXPECT_EQ(violation_of(run_attempts(call.line)), call.name) << call.row;
-    EXPECT_EQ(violation_of(run_with_exec(call.line)), call.name) << call.row << " with exec";
+    EXPECT_EQ(get_violation(run_attempts(call.line)), call.name) << call.row;
+    EXPECT_EQ(get_violation(run_with_exec(call.line)), call.name) << call.row << " with exec";
   }
 }
 
@@ -137,8 +137,8 @@ TEST(Denied, CloneOfANamespaceEndsTheJob) {
   for (const char* flag : {"0x10000000", "0x00020000", "0x20000000", "0x40000000", "0x02000000", "0x08000000",
                            "0x04000000", "0x7e020011", "0x1ffffffff10000000"}) {
     const std::string line = std::string("call clone ") + (std::string(flag).size() > 18 ? "0xffffffff10000000" : flag);
-    EXPECT_EQ(violation_of(run_attempts(line)), "clone") << flag;
-    EXPECT_EQ(violation_of(run_with_exec(line)), "clone") << flag;
+    EXPECT_EQ(get_violation(run_attempts(line)), "clone") << flag;
+    EXPECT_EQ(get_violation(run_with_exec(line)), "clone") << flag;
   }
 }
 
@@ -147,15 +147,15 @@ TEST(Denied, ForeignNumbersEndTheJob) {
 #ifdef __x86_64__
   EXPECT_EQ(attempt_outside("call32 20"), "ok");
   for (const char* line : {"call32 20", "call32 88", "call 0x40000027", "call 0x40000200", "call 0x7fffffff"}) {
-    const Ran ran = run_attempts(line);
-    EXPECT_EQ(to_string(ran.outcome.status), "signal") << line << ": " << ran.answer(line);
-    EXPECT_EQ(ran.outcome.signal, SIGSYS) << line;
+    const RunResult result = run_attempts(line);
+    EXPECT_EQ(to_string(result.outcome.status), "signal") << line << ": " << result.answer(line);
+    EXPECT_EQ(result.outcome.signal, SIGSYS) << line;
   }
   // SZ4: uretprobe and uprobe. Kernels that have these calls bypass the filter, and a direct call causes SIGILL.
   for (const char* line : {"call 335", "call 336"}) {
-    const Ran ran = run_attempts(line);
-    const std::string answer = ran.answer(line);
-    EXPECT_TRUE((ran.outcome.status == RunStatus::signal && ran.outcome.signal == SIGILL) || answer == "EPERM" ||
+    const RunResult result = run_attempts(line);
+    const std::string answer = result.answer(line);
+    EXPECT_TRUE((result.outcome.status == RunStatus::signal && result.outcome.signal == SIGILL) || answer == "EPERM" ||
                 answer == "ENOSYS" || answer == "ENXIO")
         << line << ": " << answer;
   }

@@ -17,14 +17,14 @@ inline constexpr std::string_view kWrongType = "WRONGTYPE Operation against a ke
 inline constexpr std::string_view kNotInteger = "ERR value is not an integer or out of range";
 inline constexpr std::string_view kNotPositive = "ERR value is out of range, must be positive";
 
-// A command in execution.
+// The context of one command: the database and the words of the command.
 struct Call {
   MemoryRedis& redis;
   Id database;
   Database& keys;
   Words words;  // the command name and its arguments
 
-  // Returns nullptr if the key does not exist. Error: the key holds another type.
+  // Returns nullptr if the key does not exist, and an error if the key holds another type.
   template <class T>
   Result<T*> find(std::string_view key) const {
     const auto found = keys.find(key);
@@ -69,9 +69,9 @@ bool is_word(std::string_view text, std::string_view upper_case);
 std::string lower_case(std::string_view text);
 std::optional<std::int64_t> to_integer(std::string_view text);
 std::optional<double> to_real(std::string_view text);
-Result<std::int64_t> integer(std::string_view text, std::string_view otherwise = kNotInteger);
-Result<std::int64_t> count_of(std::string_view text);  // error if negative
-std::string real_text(double number);
+Result<std::int64_t> parse_integer(std::string_view text, std::string_view otherwise = kNotInteger);
+Result<std::int64_t> parse_count(std::string_view text);  // error if negative
+std::string real_to_text(double number);
 bool glob_matches(std::string_view pattern, std::string_view text);
 tl::unexpected<Error> wrong_number_of_words(std::string_view command);
 
@@ -80,6 +80,6 @@ tl::unexpected<Error> wrong_number_of_words(std::string_view command);
 struct Section {
   std::size_t first = 0, last = 0;
 };
-Section section(std::size_t size, std::int64_t start, std::int64_t end);
+Section select_section(std::size_t size, std::int64_t start, std::int64_t end);
 
 }  // namespace mycojobs::memory

@@ -20,7 +20,7 @@ Result<MemoryReply> type(const Call& call) {
 Result<MemoryReply> exists(const Call& call) {
   std::size_t count = 0;
   for (std::string_view key : call.words.subspan(1)) count += call.keys.contains(key) ? 1 : 0;
-  return number_of(count);
+  return number_reply(count);
 }
 
 Result<MemoryReply> del(const Call& call) {
@@ -31,7 +31,7 @@ Result<MemoryReply> del(const Call& call) {
     call.keys.erase(found);
     ++count;
   }
-  return number_of(count);
+  return number_reply(count);
 }
 
 // SCAN cursor [MATCH pattern] [COUNT n] [TYPE type]: returns all keys at once.
@@ -46,7 +46,7 @@ Result<MemoryReply> scan(const Call& call) {
     } else if (is_word(call.words[i], "TYPE")) {
       wanted = call.words[i + 1];
     } else if (is_word(call.words[i], "COUNT")) {
-      MJ_TRY(count, integer(call.words[i + 1]));
+      MJ_TRY(count, parse_integer(call.words[i + 1]));
       if (count < 1) return syntax_error();
     } else {
       return syntax_error();
@@ -55,12 +55,12 @@ Result<MemoryReply> scan(const Call& call) {
   std::vector<MemoryReply> found;
   for (const auto& [key, value] : call.keys) {
     const bool fits = wanted.empty() || is_word(wanted, kTypes[value.index()]);
-    if (*cursor == 0 && fits && glob_matches(pattern, key)) found.push_back(text_of(key));
+    if (*cursor == 0 && fits && glob_matches(pattern, key)) found.push_back(text_reply(key));
   }
-  return list_of({text_of("0"), list_of(std::move(found))});
+  return list_reply({text_reply("0"), list_reply(std::move(found))});
 }
 
-Result<MemoryReply> dbsize(const Call& call) { return number_of(call.keys.size()); }
+Result<MemoryReply> dbsize(const Call& call) { return number_reply(call.keys.size()); }
 
 Result<MemoryReply> flushdb(const Call& call) {
   call.keys.clear();
@@ -82,7 +82,7 @@ Result<MemoryReply> memory(const Call& call) {
       for (const auto& [name, value] : *hash) bytes += name.size() + value.size();
     }
   }
-  return number_of(bytes);
+  return number_reply(bytes);
 }
 
 constexpr std::array kKeysCommands{
@@ -97,7 +97,7 @@ constexpr std::array kKeysCommands{
 
 Result<MemoryReply> get(const Call& call) {
   MJ_TRY(text, call.find<Text>(call.words[1]));
-  return text == nullptr ? nil() : text_of(*text);
+  return text == nullptr ? nil_reply() : text_reply(*text);
 }
 
 // SET key value [NX | XX]
@@ -115,7 +115,7 @@ Result<MemoryReply> set(const Call& call) {
     }
   }
   const bool there = call.keys.contains(call.words[1]);
-  if (there ? if_absent : if_present) return nil();
+  if (there ? if_absent : if_present) return nil_reply();
   call.keys.insert_or_assign(std::string(call.words[1]), Text(call.words[2]));
   return status("OK");
 }
@@ -124,18 +124,18 @@ Result<MemoryReply> add(const Call& call, std::int64_t by) {
   MJ_TRY(text, call.find<Text>(call.words[1]));
   std::int64_t number = 0;
   if (text != nullptr) {
-    MJ_TRY(old, integer(*text));
+    MJ_TRY(old, parse_integer(*text));
     number = old;
   }
   if (__builtin_add_overflow(number, by, &number)) return refuse("ERR increment or decrement would overflow");
   call.keys.insert_or_assign(std::string(call.words[1]), std::to_string(number));
-  return number_of(number);
+  return number_reply(number);
 }
 
 Result<MemoryReply> incr(const Call& call) { return add(call, 1); }
 
 Result<MemoryReply> incrby(const Call& call) {
-  MJ_TRY(by, integer(call.words[2]));
+  MJ_TRY(by, parse_integer(call.words[2]));
   return add(call, by);
 }
 
@@ -150,55 +150,55 @@ constexpr std::array kTextsCommands{
 
 Result<MemoryReply> time(const Call& call) {
   const std::uint64_t ms = call.redis.now_ms();
-  return list_of({text_of(std::to_string(ms / 1000)), text_of(std::to_string(ms % 1000 * 1000))});
+  return list_reply({text_reply(std::to_string(ms / 1000)), text_reply(std::to_string(ms % 1000 * 1000))});
 }
 
 // PING [text]
 Result<MemoryReply> ping(const Call& call) {
   if (call.words.size() > 2) return wrong_number_of_words("ping");
-  return call.words.size() == 2 ? text_of(call.words[1]) : status("PONG");
+  return call.words.size() == 2 ? text_reply(call.words[1]) : status("PONG");
 }
 
-Result<MemoryReply> publish(const Call& call) { return number_of(call.redis.publish(call.words[1], call.words[2])); }
+Result<MemoryReply> publish(const Call& call) { return number_reply(call.redis.publish(call.words[1], call.words[2])); }
 
 Result<MemoryReply> info(const Call&) {
-  return text_of("# Server\r\nredis_version:7.0.15\r\nrun_id:" + std::string(kRunId) +
-                 "\r\n# Persistence\r\nrdb_last_bgsave_status:ok\r\naof_last_bgrewrite_status:ok\r\n"
-                 "aof_last_write_status:ok\r\n# Replication\r\nrole:master\r\n# Cluster\r\ncluster_enabled:0\r\n");
+  return text_reply("# Server\r\nredis_version:7.0.15\r\nrun_id:" + std::string(kRunId) +
+                    "\r\n# Persistence\r\nrdb_last_bgsave_status:ok\r\naof_last_bgrewrite_status:ok\r\n"
+                    "aof_last_write_status:ok\r\n# Replication\r\nrole:master\r\n# Cluster\r\ncluster_enabled:0\r\n");
 }
 
-struct Setting {
+struct ServerSetting {
   std::string_view name, value;
 };
 constexpr std::array kSettings{
-    Setting{"databases", "4294967295"},  // every context has a database
-    Setting{"appendonly", "yes"},
-    Setting{"appendfsync", "always"},
-    Setting{"maxmemory-policy", "noeviction"},
+    ServerSetting{"databases", "4294967295"},  // every context has a database
+    ServerSetting{"appendonly", "yes"},
+    ServerSetting{"appendfsync", "always"},
+    ServerSetting{"maxmemory-policy", "noeviction"},
 };
 
 // CONFIG GET pattern
 Result<MemoryReply> config(const Call& call) {
   if (!is_word(call.words[1], "GET") || call.words.size() != 3) return not_imitated("CONFIG but for GET name");
   std::vector<MemoryReply> found;
-  for (const Setting& setting : kSettings) {
+  for (const ServerSetting& setting : kSettings) {
     if (!glob_matches(call.words[2], setting.name)) continue;
-    found.push_back(text_of(setting.name));
-    found.push_back(text_of(setting.value));
+    found.push_back(text_reply(setting.name));
+    found.push_back(text_reply(setting.value));
   }
-  return list_of(std::move(found));
+  return list_reply(std::move(found));
 }
 
 // WAIT replicas ms: returns 0 at once, since there are no replicas.
 Result<MemoryReply> wait(const Call& call) {
-  MJ_CHECK(integer(call.words[1]));
-  MJ_CHECK(integer(call.words[2], "ERR timeout is not an integer or out of range"));
-  return number_of(0);
+  MJ_CHECK(parse_integer(call.words[1]));
+  MJ_CHECK(parse_integer(call.words[2], "ERR timeout is not an integer or out of range"));
+  return number_reply(0);
 }
 
 // EVAL script keys key ... argument ...
 Result<MemoryReply> eval(const Call& call) {
-  MJ_TRY(keys, integer(call.words[2]));
+  MJ_TRY(keys, parse_integer(call.words[2]));
   if (keys < 0) return refuse("ERR Number of keys can't be negative");
   const auto count = static_cast<std::size_t>(keys);
   if (count > call.words.size() - 3) return refuse("ERR Number of keys can't be greater than number of args");

@@ -88,7 +88,7 @@ void push(lua_State* lua, const MemoryReply& answer) {
 
 MemoryReply taken_number(lua_Number number) {
   const bool fits = number >= -0x1p63 && number < 0x1p63;
-  return number_of(fits ? static_cast<std::int64_t>(number) : std::numeric_limits<std::int64_t>::min());
+  return number_reply(fits ? static_cast<std::int64_t>(number) : std::numeric_limits<std::int64_t>::min());
 }
 
 // Reads a string field of the table on the top of the stack. Unlike lua_getfield, this function cannot raise an error.
@@ -110,11 +110,11 @@ MemoryReply take(lua_State* lua, int depth = 0) {
   MemoryReply out;
   const int type = lua_type(lua, -1);
   if (type == LUA_TSTRING) {
-    out = text_of(text_at(lua, -1));
+    out = text_reply(text_at(lua, -1));
   } else if (type == LUA_TNUMBER) {
     out = taken_number(lua_tonumber(lua, -1));
   } else if (type == LUA_TBOOLEAN) {
-    out = lua_toboolean(lua, -1) != 0 ? number_of(1) : nil();
+    out = lua_toboolean(lua, -1) != 0 ? number_reply(1) : nil_reply();
   } else if (type == LUA_TTABLE) {
     std::string text;
     if (field_text(lua, "err", text)) {
@@ -143,7 +143,7 @@ std::optional<std::vector<std::string_view>> read_words(lua_State* lua, std::deq
   words.reserve(static_cast<std::size_t>(lua_gettop(lua)));
   for (int i = 1; i <= lua_gettop(lua); ++i) {
     if (lua_type(lua, i) == LUA_TNUMBER) {
-      words.emplace_back(numbers.emplace_back(real_text(lua_tonumber(lua, i))));
+      words.emplace_back(numbers.emplace_back(real_to_text(lua_tonumber(lua, i))));
     } else if (lua_type(lua, i) == LUA_TSTRING) {
       words.emplace_back(text_at(lua, i));  // valid while the value is on the stack
     } else {

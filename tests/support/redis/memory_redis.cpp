@@ -18,7 +18,7 @@
 namespace mycojobs::memory {
 namespace {
 
-MemoryReply line_of(MemoryReply::Kind kind, std::string_view line) {
+MemoryReply line_reply(MemoryReply::Kind kind, std::string_view line) {
   MemoryReply out{kind, std::string(line), 0, {}};
   std::replace_if(
       out.text.begin(), out.text.end(), [](char c) { return c == '\r' || c == '\n'; }, ' ');
@@ -109,8 +109,8 @@ MemoryReply unknown(Words words) {
 
 // Replies.
 
-MemoryReply status(std::string_view line) { return line_of(MemoryReply::Kind::status, line); }
-MemoryReply error(std::string_view line) { return line_of(MemoryReply::Kind::error, line); }
+MemoryReply status(std::string_view line) { return line_reply(MemoryReply::Kind::status, line); }
+MemoryReply error(std::string_view line) { return line_reply(MemoryReply::Kind::error, line); }
 
 Reply to_reply(const MemoryReply& answer) {
   std::string protocol;
@@ -159,19 +159,19 @@ std::optional<double> to_real(std::string_view text) {
   return number;
 }
 
-Result<std::int64_t> integer(std::string_view text, std::string_view otherwise) {
+Result<std::int64_t> parse_integer(std::string_view text, std::string_view otherwise) {
   const auto number = to_integer(text);
   if (!number) return refuse(otherwise);
   return *number;
 }
 
-Result<std::int64_t> count_of(std::string_view text) {
-  MJ_TRY(number, integer(text, kNotPositive));
+Result<std::int64_t> parse_count(std::string_view text) {
+  MJ_TRY(number, parse_integer(text, kNotPositive));
   if (number < 0) return refuse(kNotPositive);
   return number;
 }
 
-std::string real_text(double number) {
+std::string real_to_text(double number) {
   if (std::isinf(number)) return number > 0 ? "inf" : "-inf";
   constexpr double kMaxWholeValue = 1e15;  // from 1e15 on "%.17g" may write an exponent
   if (std::abs(number) < kMaxWholeValue && std::trunc(number) == number && !std::signbit(number)) {
@@ -207,7 +207,7 @@ tl::unexpected<Error> wrong_number_of_words(std::string_view command) {
   return refuse("ERR wrong number of arguments for '" + lower_case(command) + "' command");
 }
 
-Section section(std::size_t size, std::int64_t start, std::int64_t end) {
+Section select_section(std::size_t size, std::int64_t start, std::int64_t end) {
   const auto count = static_cast<std::int64_t>(size);
   if (start < 0) start = std::max<std::int64_t>(start + count, 0);
   if (end < 0) end += count;

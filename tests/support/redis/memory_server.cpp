@@ -174,7 +174,7 @@ void MemoryServer::restore(Snapshot snapshot) {
   changed_.notify_all();
 }
 
-Reply MemoryServer::plain(Id context, const std::vector<std::string>& words) {
+Reply MemoryServer::run_command(Id context, const std::vector<std::string>& words) {
   const std::vector<std::string_view> views(words.begin(), words.end());
   std::lock_guard lock(mutex_);
   const MemoryReply answer = redis_.execute(context, views);
@@ -183,13 +183,15 @@ Reply MemoryServer::plain(Id context, const std::vector<std::string>& words) {
 }
 
 void MemoryServer::push(Id context, const std::string& queue, const std::string& entry) {
-  plain(context, {"LPUSH", queue, entry});
+  run_command(context, {"LPUSH", queue, entry});
 }
 void MemoryServer::put_text(Id context, const std::string& key, const std::string& text) {
-  plain(context, {"SET", key, text});
+  run_command(context, {"SET", key, text});
 }
-void MemoryServer::erase(Id context, const std::string& key) { plain(context, {"DEL", key}); }
-void MemoryServer::publish(const std::string& topic, const std::string& text) { plain(0, {"PUBLISH", topic, text}); }
+void MemoryServer::erase(Id context, const std::string& key) { run_command(context, {"DEL", key}); }
+void MemoryServer::publish(const std::string& topic, const std::string& text) {
+  run_command(0, {"PUBLISH", topic, text});
+}
 
 std::size_t MemoryServer::publish_to_subscribers(std::string_view channel, std::string_view text) {
   const auto [begin, end] = subscribers_.equal_range(channel);
@@ -217,8 +219,8 @@ Result<WaitResult> MemoryWaiter::wait(std::uint32_t timeout_ms, bool for_work) {
   std::unique_lock lock(server_.mutex_);
   WaitResult woken;
   server_.changed_.wait_for(lock, std::chrono::milliseconds(timeout_ms), [&] {
-    woken.work = for_work && (!announced_.empty() || has_work());
-    return woken.work || called_ || !hints_.empty();
+    woken.has_work = for_work && (!announced_.empty() || has_work());
+    return woken.has_work || called_ || !hints_.empty();
   });
   called_ = false;
   announced_.clear();

@@ -23,8 +23,8 @@
 
 namespace mycojobs {
 
-// Fault injected into a call. before: the call fails without an effect. after: the call takes effect, but its reply is
-// lost.
+// A fault that is injected into a call. before: the call fails and has no effect. after: the call is executed, but its
+// reply is lost.
 enum class Fault { none, before, after };
 
 // A script or command that a store is about to send.
@@ -53,7 +53,7 @@ class MemoryServer final : public StoreFactory {
   std::map<std::string, std::uint64_t, std::less<>> max_steps() const;
   std::uint64_t writes() const;  // number of received calls that can write, including failed calls
 
-  // How many entries a stream has ever had, and how many it still holds.
+  // Number of entries that were ever added to a stream, and the number that it still contains.
   struct Entries {
     std::uint64_t added = 0, kept = 0;
     bool operator==(const Entries&) const = default;
@@ -68,8 +68,8 @@ class MemoryServer final : public StoreFactory {
   Snapshot snapshot() const;
   void restore(Snapshot);
 
-  // Commands of plain Redis clients. An error reply is returned as a reply.
-  Reply plain(Id context, const std::vector<std::string>& words);
+  // Commands of other Redis clients, which do not use the store. Error replies are returned as replies.
+  Reply run_command(Id context, const std::vector<std::string>& words);
   void push(Id context, const std::string& queue, const std::string& entry);
   void put_text(Id context, const std::string& key, const std::string& text);
   void erase(Id context, const std::string& key);

@@ -16,7 +16,7 @@ constexpr StreamId kLastId{std::numeric_limits<std::uint64_t>::max(), std::numer
 constexpr std::string_view kBadId = "ERR Invalid stream ID specified as stream command argument";
 
 // The trimming option of XADD and XTRIM: MAXLEN | MINID [= | ~] threshold.
-struct Trimming {
+struct TrimOptions {
   enum class By { nothing, length, id };
   By by = By::nothing;
   std::size_t length = 0;
@@ -24,7 +24,7 @@ struct Trimming {
 };
 
 // Parses as leniently as Redis: leading blanks and zeros are accepted.
-bool read_part(std::string_view text, std::uint64_t& part) {
+bool parse_part(std::string_view text, std::uint64_t& part) {
   const auto number = to_integer(text);
   if (number) {
     part = static_cast<std::uint64_t>(*number);
@@ -37,58 +37,58 @@ bool read_part(std::string_view text, std::uint64_t& part) {
   return errno == 0 && !copy.empty() && *end == '\0';
 }
 
-std::string id_text(const StreamId& id) { return std::to_string(id.ms) + "-" + std::to_string(id.seq); }
+std::string to_text(const StreamId& id) { return std::to_string(id.ms) + "-" + std::to_string(id.seq); }
 
 // Parses "ms-seq", or "ms" with the sequence number `missing_seq`. `ends`: "-" and "+" are accepted too.
-Result<StreamId> stream_id(std::string_view text, std::uint64_t missing_seq, bool ends) {
+Result<StreamId> parse_stream_id(std::string_view text, std::uint64_t missing_seq, bool ends) {
   if (ends && text == "-") return StreamId{};
   if (ends && text == "+") return kLastId;
   const auto dash = text.find('-');
   StreamId id{0, missing_seq};
-  const bool parsed = read_part(text.substr(0, dash), id.ms) &&
-                      (dash == std::string_view::npos || read_part(text.substr(dash + 1), id.seq));
+  const bool parsed = parse_part(text.substr(0, dash), id.ms) &&
+                      (dash == std::string_view::npos || parse_part(text.substr(dash + 1), id.seq));
   if (!parsed) return refuse(kBadId);
   return id;
 }
 
-MemoryReply entry_of(const std::pair<const StreamId, Fields>& entry) {
+MemoryReply entry_reply(const std::pair<const StreamId, Fields>& entry) {
   std::vector<MemoryReply> fields;
   for (const auto& [name, value] : entry.second) {
-    fields.push_back(text_of(name));
-    fields.push_back(text_of(value));
+    fields.push_back(text_reply(name));
+    fields.push_back(text_reply(value));
   }
-  return list_of({text_of(id_text(entry.first)), list_of(std::move(fields))});
+  return list_reply({text_reply(to_text(entry.first)), list_reply(std::move(fields))});
 }
 
 // Parses the option at words[at] and moves `at` behind it. Without an option, `at` and `trimming` are unchanged.
-Result<void> read_trimming(Words words, std::size_t& at, Trimming& trimming) {
+Result<void> parse_trim_options(Words words, std::size_t& at, TrimOptions& trimming) {
   const bool by_length = is_word(words[at], "MAXLEN");
   if ((!by_length && !is_word(words[at], "MINID")) || at + 1 >= words.size()) return {};
-  if (trimming.by != Trimming::By::nothing) {
+  if (trimming.by != TrimOptions::By::nothing) {
     return refuse("ERR syntax error, MAXLEN and MINID options at the same time are not compatible");
   }
   ++at;
   if ((words[at] == "~" || words[at] == "=") && at + 1 < words.size()) ++at;
   if (by_length) {
-    MJ_TRY(length, integer(words[at]));
+    MJ_TRY(length, parse_integer(words[at]));
     if (length < 0) return refuse("ERR The MAXLEN argument must be >= 0.");
     trimming.length = static_cast<std::size_t>(length);
-    trimming.by = Trimming::By::length;
+    trimming.by = TrimOptions::By::length;
   } else {
-    MJ_TRY(min, stream_id(words[at], 0, false));
+    MJ_TRY(min, parse_stream_id(words[at], 0, false));
     trimming.min = min;
-    trimming.by = Trimming::By::id;
+    trimming.by = TrimOptions::By::id;
   }
   ++at;
   return {};
 }
 
 // Returns the number of removed entries.
-std::size_t trim(Stream& stream, const Trimming& trimming) {
+std::size_t trim(Stream& stream, const TrimOptions& trimming) {
   auto& entries = stream.entries;
   const std::size_t before = entries.size();
-  if (trimming.by == Trimming::By::id) entries.erase(entries.begin(), entries.lower_bound(trimming.min));
-  if (trimming.by == Trimming::By::length) {
+  if (trimming.by == TrimOptions::By::id) entries.erase(entries.begin(), entries.lower_bound(trimming.min));
+  if (trimming.by == TrimOptions::By::length) {
     while (entries.size() > trimming.length) entries.erase(entries.begin());
   }
   return before - entries.size();
@@ -110,7 +110,7 @@ Result<WantedId> wanted_id(std::string_view text) {
   wanted.next_seq = text.ends_with("-*");
   if (wanted.from_time) return wanted;
   if (wanted.next_seq) text.remove_suffix(2);
-  MJ_TRY(id, stream_id(text, 0, false));
+  MJ_TRY(id, parse_stream_id(text, 0, false));
   wanted.id = id;
   return wanted;
 }
@@ -137,12 +137,12 @@ Result<StreamId> id_for(const Stream& stream, const WantedId& wanted, std::uint6
 
 // XADD key [NOMKSTREAM] [MAXLEN | MINID [= | ~] threshold] id name value ...
 Result<MemoryReply> xadd(const Call& call) {
-  Trimming trimming;
+  TrimOptions trimming;
   bool only_if_there = false;
   std::size_t at = 2;
   while (at < call.words.size()) {
     const std::size_t before = at;
-    MJ_CHECK(read_trimming(call.words, at, trimming));
+    MJ_CHECK(parse_trim_options(call.words, at, trimming));
     if (at == before && is_word(call.words[at], "LIMIT")) return not_imitated("XADD LIMIT");
     if (at == before && is_word(call.words[at], "NOMKSTREAM")) {
       only_if_there = true;
@@ -158,7 +158,7 @@ Result<MemoryReply> xadd(const Call& call) {
     return refuse("ERR The ID specified in XADD must be greater than 0-0");
   }
   MJ_TRY(old, call.find<Stream>(call.words[1]));
-  if (old == nullptr && only_if_there) return nil();
+  if (old == nullptr && only_if_there) return nil_reply();
   const Stream none;
   MJ_TRY(id, id_for(old == nullptr ? none : *old, wanted, call.redis.now_ms()));
   MJ_TRY(stream, call.find_or_make<Stream>(call.words[1]));
@@ -168,15 +168,15 @@ Result<MemoryReply> xadd(const Call& call) {
   stream->last = id;
   ++stream->added;
   trim(*stream, trimming);
-  return text_of(id_text(id));
+  return text_reply(to_text(id));
 }
 
 Result<MemoryReply> xdel(const Call& call) {
   MJ_TRY(stream, call.find<Stream>(call.words[1]));
-  if (stream == nullptr) return number_of(0);
+  if (stream == nullptr) return number_reply(0);
   std::vector<StreamId> ids;
   for (std::string_view word : call.words.subspan(2)) {
-    MJ_TRY(id, stream_id(word, 0, false));
+    MJ_TRY(id, parse_stream_id(word, 0, false));
     ids.push_back(id);
   }
   std::size_t count = 0;
@@ -185,18 +185,18 @@ Result<MemoryReply> xdel(const Call& call) {
     stream->max_deleted = std::max(stream->max_deleted, id);
     ++count;
   }
-  return number_of(count);
+  return number_reply(count);
 }
 
 // XTRIM key MAXLEN | MINID [= | ~] threshold
 Result<MemoryReply> xtrim(const Call& call) {
-  Trimming trimming;
+  TrimOptions trimming;
   std::size_t at = 2;
-  MJ_CHECK(read_trimming(call.words, at, trimming));
+  MJ_CHECK(parse_trim_options(call.words, at, trimming));
   if (at < call.words.size() && is_word(call.words[at], "LIMIT")) return not_imitated("XTRIM LIMIT");
   if (at != call.words.size()) return syntax_error();
   MJ_TRY(stream, call.find<Stream>(call.words[1]));
-  return number_of(stream == nullptr ? 0 : trim(*stream, trimming));
+  return number_reply(stream == nullptr ? 0 : trim(*stream, trimming));
 }
 
 // Reading commands.
@@ -204,7 +204,7 @@ Result<MemoryReply> xtrim(const Call& call) {
 // Parses one end of a range; "(id" excludes the id.
 Result<StreamId> range_end(std::string_view text, bool is_start) {
   const bool open = text.starts_with('(');
-  MJ_TRY(id, stream_id(open ? text.substr(1) : text, is_start ? 0 : kLastId.seq, !open));
+  MJ_TRY(id, parse_stream_id(open ? text.substr(1) : text, is_start ? 0 : kLastId.seq, !open));
   if (!open) return id;
   if (is_start) {
     if (id == kLastId) return refuse("ERR invalid start ID for the interval");
@@ -221,28 +221,28 @@ Result<MemoryReply> range(const Call& call, bool reversed) {
   std::int64_t count = std::numeric_limits<std::int64_t>::max();
   for (std::size_t i = 4; i < call.words.size(); i += 2) {
     if (i + 1 == call.words.size() || !is_word(call.words[i], "COUNT")) return syntax_error();
-    MJ_TRY(asked, integer(call.words[i + 1]));
+    MJ_TRY(asked, parse_integer(call.words[i + 1]));
     count = std::max<std::int64_t>(asked, 0);
   }
   MJ_TRY(stream, call.find<Stream>(call.words[1]));
-  if (stream == nullptr) return list_of({});
-  if (count == 0) return nil();
+  if (stream == nullptr) return list_reply({});
+  if (count == 0) return nil_reply();
   std::vector<MemoryReply> entries;
-  if (start > end) return list_of({});
+  if (start > end) return list_reply({});
   const auto first = stream->entries.lower_bound(start), behind = stream->entries.upper_bound(end);
   if (reversed) {
-    for (auto at = behind; at != first && count > 0; --count) entries.push_back(entry_of(*--at));
+    for (auto at = behind; at != first && count > 0; --count) entries.push_back(entry_reply(*--at));
   } else {
-    for (auto at = first; at != behind && count > 0; ++at, --count) entries.push_back(entry_of(*at));
+    for (auto at = first; at != behind && count > 0; ++at, --count) entries.push_back(entry_reply(*at));
   }
-  return list_of(std::move(entries));
+  return list_reply(std::move(entries));
 }
 Result<MemoryReply> xrange(const Call& call) { return range(call, false); }
 Result<MemoryReply> xrevrange(const Call& call) { return range(call, true); }
 
 Result<MemoryReply> xlen(const Call& call) {
   MJ_TRY(stream, call.find<Stream>(call.words[1]));
-  return number_of(stream == nullptr ? 0 : stream->entries.size());
+  return number_reply(stream == nullptr ? 0 : stream->entries.size());
 }
 
 // XREAD [COUNT n] [BLOCK ms] STREAMS key ... id ...: returns the available entries at once; memory_server.cpp repeats a
@@ -253,7 +253,8 @@ Result<MemoryReply> xread(const Call& call) {
   for (; at + 1 < call.words.size() && !is_word(call.words[at], "STREAMS"); at += 2) {
     const bool counts = is_word(call.words[at], "COUNT");
     if (!counts && !is_word(call.words[at], "BLOCK")) return syntax_error();
-    MJ_TRY(number, integer(call.words[at + 1], counts ? kNotInteger : "ERR timeout is not an integer or out of range"));
+    MJ_TRY(number,
+           parse_integer(call.words[at + 1], counts ? kNotInteger : "ERR timeout is not an integer or out of range"));
     if (!counts && number < 0) return refuse("ERR timeout is negative");
     if (counts) count = number;
   }
@@ -267,16 +268,16 @@ Result<MemoryReply> xread(const Call& call) {
   for (std::size_t i = 0; i < streams.size() / 2; ++i) {
     MJ_TRY(stream, call.find<Stream>(streams[i]));
     if (streams[i + streams.size() / 2] == "$") return not_imitated("XREAD $");
-    MJ_TRY(after, stream_id(streams[i + streams.size() / 2], 0, false));
+    MJ_TRY(after, parse_stream_id(streams[i + streams.size() / 2], 0, false));
     std::vector<MemoryReply> entries;
     if (stream == nullptr) continue;
     auto next = stream->entries.upper_bound(after);
     for (std::int64_t left = count; next != stream->entries.end() && left > 0; ++next, --left) {
-      entries.push_back(entry_of(*next));
+      entries.push_back(entry_reply(*next));
     }
-    if (!entries.empty()) read.push_back(list_of({text_of(streams[i]), list_of(std::move(entries))}));
+    if (!entries.empty()) read.push_back(list_reply({text_reply(streams[i]), list_reply(std::move(entries))}));
   }
-  return read.empty() ? nil() : list_of(std::move(read));
+  return read.empty() ? nil_reply() : list_reply(std::move(read));
 }
 
 // XINFO STREAM key: the fields that do not depend on the internal representation in Redis.
@@ -285,14 +286,14 @@ Result<MemoryReply> xinfo(const Call& call) {
   MJ_TRY(stream, call.find<Stream>(call.words[2]));
   if (stream == nullptr) return refuse("ERR no such key");
   const auto& entries = stream->entries;
-  return list_of({text_of("length"), number_of(entries.size()),                                  //
-                  text_of("last-generated-id"), text_of(id_text(stream->last)),                  //
-                  text_of("max-deleted-entry-id"), text_of(id_text(stream->max_deleted)),        //
-                  text_of("entries-added"), number_of(stream->added),                            //
-                  text_of("recorded-first-entry-id"),                                            //
-                  text_of(id_text(entries.empty() ? StreamId() : entries.begin()->first)),       //
-                  text_of("first-entry"), entries.empty() ? nil() : entry_of(*entries.begin()),  //
-                  text_of("last-entry"), entries.empty() ? nil() : entry_of(*std::prev(entries.end()))});
+  return list_reply({text_reply("length"), number_reply(entries.size()),                                        //
+                     text_reply("last-generated-id"), text_reply(to_text(stream->last)),                        //
+                     text_reply("max-deleted-entry-id"), text_reply(to_text(stream->max_deleted)),              //
+                     text_reply("entries-added"), number_reply(stream->added),                                  //
+                     text_reply("recorded-first-entry-id"),                                                     //
+                     text_reply(to_text(entries.empty() ? StreamId() : entries.begin()->first)),                //
+                     text_reply("first-entry"), entries.empty() ? nil_reply() : entry_reply(*entries.begin()),  //
+                     text_reply("last-entry"), entries.empty() ? nil_reply() : entry_reply(*std::prev(entries.end()))});
 }
 
 constexpr std::array kStreamsCommands{

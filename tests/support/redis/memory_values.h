@@ -1,4 +1,4 @@
-// Values of the imitated Redis: replies and the contents of the databases.
+// Values of the imitated Redis: replies, and the contents of its databases.
 #pragma once
 
 #include <compare>
@@ -29,26 +29,26 @@ struct MemoryReply {
   std::vector<MemoryReply> items;
 };
 
-inline MemoryReply nil() { return {}; }
+inline MemoryReply nil_reply() { return {}; }
 MemoryReply status(std::string_view line);  // line breaks are replaced by blanks
 MemoryReply error(std::string_view line);
-inline MemoryReply text_of(std::string_view text) { return {MemoryReply::Kind::text, std::string(text), 0, {}}; }
-inline MemoryReply list_of(std::vector<MemoryReply> items) {
+inline MemoryReply text_reply(std::string_view text) { return {MemoryReply::Kind::text, std::string(text), 0, {}}; }
+inline MemoryReply list_reply(std::vector<MemoryReply> items) {
   return {MemoryReply::Kind::list, {}, 0, std::move(items)};
 }
 template <class Number>
-MemoryReply number_of(Number number) {
+MemoryReply number_reply(Number number) {
   return {MemoryReply::Kind::number, {}, static_cast<std::int64_t>(number), {}};
 }
 template <class Texts>
-MemoryReply texts_of(const Texts& texts) {
+MemoryReply texts_reply(const Texts& texts) {
   std::vector<MemoryReply> items;
   items.reserve(texts.size());
-  for (const auto& each : texts) items.push_back(text_of(each));
-  return list_of(std::move(items));
+  for (const auto& each : texts) items.push_back(text_reply(each));
+  return list_reply(std::move(items));
 }
 
-// An error reply; the client receives only the text.
+// Creates the error of a command; the client receives only the text, as an error reply.
 [[nodiscard]] inline tl::unexpected<Error> refuse(std::string_view text) {
   return fail(Code::invalid, std::string(text));
 }
@@ -58,7 +58,7 @@ MemoryReply texts_of(const Texts& texts) {
   return refuse("ERR not imitated: " + std::string(what));
 }
 
-// Converts the answer to the reply that a Redis client receives: encodes it in the protocol and parses it with hiredis.
+// Converts to the reply of a Redis client: encodes the reply in the protocol and parses it with hiredis.
 Reply to_reply(const MemoryReply&);
 
 // Contents of the databases: plain values, so that a snapshot is a copy. Collections are sorted where Redis guarantees

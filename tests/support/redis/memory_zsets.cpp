@@ -74,28 +74,28 @@ Result<MemoryReply> zadd(const Call& call) {
     zset->put(member, score);
   }
   call.drop_if_empty(call.words[1], zset);
-  return number_of(options.count_changed ? added + changed : added);
+  return number_reply(options.count_changed ? added + changed : added);
 }
 
 Result<MemoryReply> zrem(const Call& call) {
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
-  if (zset == nullptr) return number_of(0);
+  if (zset == nullptr) return number_reply(0);
   std::size_t count = 0;
   for (std::string_view member : call.words.subspan(2)) count += zset->erase(member) ? 1 : 0;
   call.drop_if_empty(call.words[1], zset);
-  return number_of(count);
+  return number_reply(count);
 }
 
 Result<MemoryReply> zscore(const Call& call) {
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
-  if (zset == nullptr) return nil();
+  if (zset == nullptr) return nil_reply();
   const auto found = zset->scores.find(call.words[2]);
-  return found == zset->scores.end() ? nil() : text_of(real_text(found->second));
+  return found == zset->scores.end() ? nil_reply() : text_reply(real_to_text(found->second));
 }
 
 Result<MemoryReply> zcard(const Call& call) {
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
-  return number_of(zset == nullptr ? 0 : zset->order.size());
+  return number_reply(zset == nullptr ? 0 : zset->order.size());
 }
 
 // ZPOPMIN key [count]
@@ -103,20 +103,20 @@ Result<MemoryReply> zpopmin(const Call& call) {
   if (call.words.size() > 3) return syntax_error();
   std::int64_t count = 1;
   if (call.words.size() == 3) {
-    MJ_TRY(asked, count_of(call.words[2]));
+    MJ_TRY(asked, parse_count(call.words[2]));
     count = asked;
   }
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
   std::vector<MemoryReply> taken;
-  if (zset == nullptr) return list_of({});
+  if (zset == nullptr) return list_reply({});
   for (; count > 0 && !zset->empty(); --count) {
     const auto first = *zset->order.begin();
-    taken.push_back(text_of(first.second));
-    taken.push_back(text_of(real_text(first.first)));
+    taken.push_back(text_reply(first.second));
+    taken.push_back(text_reply(real_to_text(first.first)));
     zset->erase(first.second);
   }
   call.drop_if_empty(call.words[1], zset);
-  return list_of(std::move(taken));
+  return list_reply(std::move(taken));
 }
 
 // Ranges by score and by index.
@@ -160,8 +160,8 @@ Result<RangeOptions> read_options(const Call& call, bool plain_range) {
     if (is_word(word, "WITHSCORES")) {
       options.with_scores = true;
     } else if (is_word(word, "LIMIT") && i + 2 < call.words.size()) {
-      MJ_TRY(offset, integer(call.words[i + 1]));
-      MJ_TRY(limit, integer(call.words[i + 2]));
+      MJ_TRY(offset, parse_integer(call.words[i + 1]));
+      MJ_TRY(limit, parse_integer(call.words[i + 2]));
       options.offset = offset;
       options.limit = limit;
       i += 2;
@@ -182,15 +182,15 @@ Result<RangeOptions> read_options(const Call& call, bool plain_range) {
 }
 
 void add(std::vector<MemoryReply>& out, const std::pair<double, std::string>& member, bool with_score) {
-  out.push_back(text_of(member.second));
-  if (with_score) out.push_back(text_of(real_text(member.first)));
+  out.push_back(text_reply(member.second));
+  if (with_score) out.push_back(text_reply(real_to_text(member.first)));
 }
 
 template <class Iterator>
 std::vector<MemoryReply> by_index(Iterator begin, std::size_t size, std::int64_t start, std::int64_t end,
                                   bool with_scores) {
   std::vector<MemoryReply> out;
-  const Section part = section(size, start, end);
+  const Section part = select_section(size, start, end);
   std::advance(begin, static_cast<std::ptrdiff_t>(part.first));
   for (std::size_t i = part.first; i < part.last; ++i) add(out, *begin++, with_scores);
   return out;
@@ -227,20 +227,20 @@ Result<MemoryReply> scored(const Call& call, const RangeOptions& options) {
   const std::size_t min = options.reversed ? 3 : 2;
   MJ_TRY(range, score_range(call.words[min], call.words[5 - min]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
-  return list_of(zset == nullptr ? std::vector<MemoryReply>() : in_range(*zset, range, options));
+  return list_reply(zset == nullptr ? std::vector<MemoryReply>() : in_range(*zset, range, options));
 }
 
 // ZRANGE key start stop [BYSCORE] [REV] [LIMIT offset count] [WITHSCORES]
 Result<MemoryReply> zrange(const Call& call) {
   MJ_TRY(options, read_options(call, true));
   if (options.by_score) return scored(call, options);
-  MJ_TRY(start, integer(call.words[2]));
-  MJ_TRY(end, integer(call.words[3]));
+  MJ_TRY(start, parse_integer(call.words[2]));
+  MJ_TRY(end, parse_integer(call.words[3]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
-  if (zset == nullptr) return list_of({});
+  if (zset == nullptr) return list_reply({});
   const auto& order = zset->order;
-  return list_of(options.reversed ? by_index(order.rbegin(), order.size(), start, end, options.with_scores)
-                                  : by_index(order.begin(), order.size(), start, end, options.with_scores));
+  return list_reply(options.reversed ? by_index(order.rbegin(), order.size(), start, end, options.with_scores)
+                                     : by_index(order.begin(), order.size(), start, end, options.with_scores));
 }
 
 // ZRANGEBYSCORE key min max [WITHSCORES] [LIMIT offset count]
@@ -252,7 +252,7 @@ Result<MemoryReply> zrangebyscore(const Call& call) {
 Result<MemoryReply> zcount(const Call& call) {
   MJ_TRY(range, score_range(call.words[2], call.words[3]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
-  return number_of(zset == nullptr ? 0 : in_range(*zset, range, {}).size());
+  return number_reply(zset == nullptr ? 0 : in_range(*zset, range, {}).size());
 }
 
 // Lexicographic ranges of members with equal scores.
@@ -263,7 +263,7 @@ struct ScoreBound {
   int infinite = 0;  // -1: before all members, 1: after all members
 };
 
-Result<ScoreBound> bound_of(std::string_view word) {
+Result<ScoreBound> parse_score_bound(std::string_view word) {
   if (word == "-") return ScoreBound{{}, false, -1};
   if (word == "+") return ScoreBound{{}, false, 1};
   if (word.starts_with('[') || word.starts_with('(')) return ScoreBound{word.substr(1), word[0] == '(', 0};
@@ -291,25 +291,25 @@ Result<MemoryReply> zrangebylex(const Call& call) {
   std::int64_t offset = 0, limit = -1;
   for (std::size_t i = 4; i < call.words.size(); i += 3) {
     if (!is_word(call.words[i], "LIMIT") || i + 2 >= call.words.size()) return syntax_error();
-    MJ_TRY(first, integer(call.words[i + 1]));
-    MJ_TRY(count, integer(call.words[i + 2]));
+    MJ_TRY(first, parse_integer(call.words[i + 1]));
+    MJ_TRY(count, parse_integer(call.words[i + 2]));
     offset = first;
     limit = count;
   }
-  MJ_TRY(min, bound_of(call.words[2]));
-  MJ_TRY(max, bound_of(call.words[3]));
+  MJ_TRY(min, parse_score_bound(call.words[2]));
+  MJ_TRY(max, parse_score_bound(call.words[3]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
   std::vector<MemoryReply> found;
-  for (const std::string& member : in_range(zset, min, max, offset, limit)) found.push_back(text_of(member));
-  return list_of(std::move(found));
+  for (const std::string& member : in_range(zset, min, max, offset, limit)) found.push_back(text_reply(member));
+  return list_reply(std::move(found));
 }
 
 // ZLEXCOUNT key min max
 Result<MemoryReply> zlexcount(const Call& call) {
-  MJ_TRY(min, bound_of(call.words[2]));
-  MJ_TRY(max, bound_of(call.words[3]));
+  MJ_TRY(min, parse_score_bound(call.words[2]));
+  MJ_TRY(max, parse_score_bound(call.words[3]));
   MJ_TRY(zset, call.find<Zset>(call.words[1]));
-  return number_of(in_range(zset, min, max, 0, -1).size());
+  return number_reply(in_range(zset, min, max, 0, -1).size());
 }
 
 constexpr std::array kZsetsCommands{

@@ -15,36 +15,36 @@ class ArtifactQueueTest : public ::testing::Test {
 };
 
 TEST_F(ArtifactQueueTest, DiskReceivesWorkInOrderAndBounded) {
-  EXPECT_TRUE(queue_.is_untouched());
-  EXPECT_FALSE(queue_.next());
+  EXPECT_TRUE(queue_.is_unused());
+  EXPECT_FALSE(queue_.pop_write_task());
   EXPECT_TRUE(queue_.open("a", false));
   queue_.write("1");
-  auto first = queue_.next();
+  auto first = queue_.pop_write_task();
   ASSERT_TRUE(first);
   queue_.write("2");
   queue_.close();
-  EXPECT_FALSE(queue_.next()) << "one piece at a time";
+  EXPECT_FALSE(queue_.pop_write_task()) << "one piece at a time";
   EXPECT_EQ(disk_.calls(), "");
-  queue_.done((*first)());
+  queue_.on_write_done((*first)());
   EXPECT_EQ(disk_.calls(), "open a write 1");
-  auto second = queue_.next();
+  auto second = queue_.pop_write_task();
   ASSERT_TRUE(second);
   queue_.open("b", true);
-  auto last = queue_.finish();
-  queue_.done((*second)());
+  auto last = queue_.make_store_task();
+  queue_.on_write_done((*second)());
   EXPECT_EQ(last().artifacts, "{}");
   EXPECT_EQ(disk_.calls(), "open a write 1 write 2 close open executable b finish");
-  EXPECT_FALSE(queue_.is_untouched());
+  EXPECT_FALSE(queue_.is_unused());
 }
 
 TEST_F(ArtifactQueueTest, QueueIsFullUntilTheBytesAreWritten) {
-  const std::string half(ArtifactQueue::kMaxBytes / 2, 'x');
+  const std::string half(ArtifactQueue::kMaxQueuedBytes / 2, 'x');
   queue_.write(half);
   EXPECT_FALSE(queue_.is_full());
-  auto first = queue_.next();
+  auto first = queue_.pop_write_task();
   queue_.write(half);
   EXPECT_TRUE(queue_.is_full());
-  queue_.done((*first)());
+  queue_.on_write_done((*first)());
   EXPECT_FALSE(queue_.is_full());
 }
 
@@ -56,23 +56,23 @@ TEST_F(ArtifactQueueTest, ManySmallItemsFillTheQueue) {
 
 TEST_F(ArtifactQueueTest, DroppedFilesReachTheEnd) {
   queue_.report_dropped({"ln", DropReason::link, 0});
-  EXPECT_FALSE(queue_.is_untouched());
-  EXPECT_EQ(queue_.finish()().dropped, (std::vector<DroppedArtifact>{{"ln", DropReason::link, 0}}));
+  EXPECT_FALSE(queue_.is_unused());
+  EXPECT_EQ(queue_.make_store_task()().dropped, (std::vector<DroppedArtifact>{{"ln", DropReason::link, 0}}));
 }
 
 TEST_F(ArtifactQueueTest, NotesArriveWithTheirWork) {
   EXPECT_TRUE(queue_.open("bad", false)) << "nobody knows yet";
   queue_.write("passed over by whoever refused it");
-  const auto written = (*queue_.next())();
+  const auto written = (*queue_.pop_write_task())();
   EXPECT_EQ(written.notes, std::vector<std::string>{"bad is not kept"});
-  queue_.done(written);
-  EXPECT_EQ(queue_.finish()().notes, std::vector<std::string>{"finished"});
+  queue_.on_write_done(written);
+  EXPECT_EQ(queue_.make_store_task()().notes, std::vector<std::string>{"finished"});
 }
 
 TEST_F(ArtifactQueueTest, AbandonedWorkIsFreedByItsLastOwner) {
   queue_.open("a", false);
-  auto work = queue_.next();
-  std::shared_ptr<void> files = queue_.abort_write();
+  auto work = queue_.pop_write_task();
+  std::shared_ptr<void> files = queue_.discard();
   (*work)();
   work.reset();
   EXPECT_EQ(disk_.calls(), "open a");

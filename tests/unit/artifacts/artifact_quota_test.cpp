@@ -16,7 +16,7 @@
 #include "support/process.h"
 #include "support/redis/memory_server.h"
 
-#include "artifacts/artifact_sweep.h"
+#include "artifacts/artifact_cleanup.h"
 #include "artifacts/artifact_usage.h"
 #include "artifacts/job_artifacts.h"
 
@@ -35,7 +35,7 @@ class ArtifactQuotaTest : public testing::Test {
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
   std::string store_name_ = *artifact_store_name(*store_, 1);
-  ArtifactSweep sweep_{clock_, folder_.path().string(), 1000};
+  ArtifactCleanup sweep_{clock_, folder_.path().string(), 1000};
   ArtifactUsage usage_{ArtifactFolder(folder_.path().string(), 1), store_name_};
 
   std::unique_ptr<RunArtifacts> run(const std::string& job, ArtifactQuota quota) const {
@@ -56,7 +56,7 @@ class ArtifactQuotaTest : public testing::Test {
     leave(*one, "a", job + std::string(bytes - job.size(), 'x'));
     return finish(*one).size() == 1;
   }
-  std::uint64_t used(Id caller) const { return usage_.read().value().bytes_of(caller); }
+  std::uint64_t used(Id caller) const { return usage_.read().value().get_bytes(caller); }
   std::uint64_t blocks_on_disk() const {
     std::uint64_t blocks = 0;
     for (const auto& entry : fs::recursive_directory_iterator(folder_ / "contexts/1/objects")) {
@@ -73,7 +73,7 @@ class ArtifactQuotaTest : public testing::Test {
     clock_.boot += 10000;
     for (std::uint64_t next_ms = 0; next_ms < 500;) {
       clock_.boot += next_ms;
-      auto done = sweep_.sweep_some(*store_, 1);
+      auto done = sweep_.run_step(*store_, 1);
       ASSERT_TRUE(done) << done.error().message;
       next_ms = *done;
       after_part();
@@ -82,7 +82,7 @@ class ArtifactQuotaTest : public testing::Test {
   void sweep_a_round() {
     clock_.boot += 10000;
     for (int i = 0; i < 20; ++i) {
-      auto done = sweep_.sweep_some(*store_, 1);
+      auto done = sweep_.run_step(*store_, 1);
       ASSERT_TRUE(done) << done.error().message;
       clock_.boot += std::min<std::uint64_t>(*done, 100);
     }
@@ -107,7 +107,7 @@ TEST_F(ArtifactQuotaTest, DroppedFileNamesLimitAndSetting) {
   EXPECT_EQ(json::parse(dropped_json(one->dropped(), false)),
             json::parse(R"([{"name": "large", "reason": "caller_quota", "limit": 1048576,
                              "setting": "quota.caller_artifact_bytes"}])"));
-  const auto notes = one->take_notes();
+  const auto notes = one->consume_notes();
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_NE(notes[0].find("quota.caller_artifact_bytes"), std::string::npos) << notes[0];
 }
@@ -164,14 +164,14 @@ TEST_F(ArtifactQuotaTest, RepeatedAttemptUsesNoQuotaForTheSameBytes) {
 
 TEST_F(ArtifactQuotaTest, TotalsNameTheLargestCaller) {
   const ArtifactQuota quota{4 * kMiB, 0};
-  EXPECT_EQ(artifact_totals(folder_.path().string(), 1).bytes, 0U);
+  EXPECT_EQ(read_artifact_totals(folder_.path().string(), 1).bytes, 0U);
   EXPECT_TRUE(leave_one("job:7:1", kMiB, quota));
   EXPECT_TRUE(leave_one("job:8:1", 2 * kMiB, quota));
-  const ArtifactTotals totals = artifact_totals(folder_.path().string(), 1);
+  const ArtifactTotals totals = read_artifact_totals(folder_.path().string(), 1);
   EXPECT_EQ(totals.bytes, 3 * kMiB);
   EXPECT_EQ(totals.largest_caller, 8U);
   EXPECT_EQ(totals.largest_bytes, 2 * kMiB);
-  EXPECT_EQ(artifact_totals(folder_.path().string(), 2).bytes, 0U);
+  EXPECT_EQ(read_artifact_totals(folder_.path().string(), 2).bytes, 0U);
 }
 
 TEST_F(ArtifactQuotaTest, LostCountIsRebuiltFromTheFolders) {
@@ -208,7 +208,7 @@ TEST_F(ArtifactQuotaTest, SweepKeepsCountsThatChangeConcurrently) {
   ASSERT_TRUE(usage_.reserve(7, {kMiB}, {}));
   ASSERT_TRUE(usage_.reserve(9, {kMiB}, {}));
   ASSERT_TRUE(usage_.release_bytes(9, kMiB));
-  ASSERT_TRUE(usage_.correct({before.changes, {{8, kMiB}, {9, kMiB}}, {}}));
+  ASSERT_TRUE(usage_.apply_recount({before.last_change, {{8, kMiB}, {9, kMiB}}, {}}));
   EXPECT_EQ(used(7), kMiB);
   EXPECT_EQ(used(8), kMiB);
   EXPECT_EQ(used(9), 0U) << "its file was there when the round began, and has gone since";

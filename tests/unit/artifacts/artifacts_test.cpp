@@ -14,9 +14,9 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "artifacts/artifact_cleanup.h"
 #include "artifacts/artifact_file.h"
 #include "artifacts/artifact_folder.h"
-#include "artifacts/artifact_sweep.h"
 #include "base/fd.h"
 #include "base/sha256.h"
 #include "model/codec.h"
@@ -37,7 +37,7 @@ class ArtifactsTest : public ::testing::Test {
   MemoryServer server_{clock_};
   std::unique_ptr<Store> store_ = *server_.open();
   std::string store_name_ = *artifact_store_name(*store_, 1);
-  ArtifactSweep sweep_{clock_, folder_.path().string(), 1000};
+  ArtifactCleanup sweep_{clock_, folder_.path().string(), 1000};
 
   std::unique_ptr<RunArtifacts> run(const std::string& job = "job:1:1", std::uint64_t max_bytes = 1U << 20) {
     return make_run_artifacts(folder_.path().string(), 1, store_name_, job, max_bytes);
@@ -67,7 +67,7 @@ class ArtifactsTest : public ::testing::Test {
   void sweep_a_round() {
     clock_.boot += 10000;
     for (int i = 0; i < 20; ++i) {
-      auto done = sweep_.sweep_some(*store_, 1);
+      auto done = sweep_.run_step(*store_, 1);
       ASSERT_TRUE(done) << done.error().message;
       clock_.boot += std::min<std::uint64_t>(*done, 100);
     }
@@ -125,7 +125,7 @@ TEST_F(ArtifactsTest, InvalidNamesAreRejectedAndEscaped) {
     one->close();
   }
   EXPECT_TRUE(leave(*one, std::string(255, 'y'), "x"));
-  const auto notes = one->take_notes();
+  const auto notes = one->consume_notes();
   EXPECT_EQ(notes.size(), 14U);
   for (const auto& note : notes) {
     EXPECT_NE(note.find("not kept: "), std::string::npos) << note;
@@ -143,7 +143,7 @@ TEST_F(ArtifactsTest, NamesOverALimitAreRejectedWithThatLimit) {
   EXPECT_TRUE(leave(*one, deepest + "file", "x"));
   for (const std::string& name : {deepest + "d/file", std::string(513, 'x'), "d/" + std::string(256, 'x')})
     EXPECT_FALSE(leave(*one, name, "x"));
-  const auto notes = one->take_notes();
+  const auto notes = one->consume_notes();
   ASSERT_EQ(notes.size(), 3U);
   EXPECT_NE(notes[0].find("not kept: it is 33 folders deep, over 32"), std::string::npos) << notes[0];
   EXPECT_NE(notes[1].find("not kept: its name has 513 bytes, over 512"), std::string::npos) << notes[1];
@@ -168,7 +168,7 @@ TEST_F(ArtifactsTest, LimitsApplyToTheJobAndTheRestIsKept) {
   EXPECT_TRUE(leave(*one, "first", std::string(60, 'a'), 7));
   leave(*one, "too much", std::string(60, 'b'), 30);
   EXPECT_TRUE(leave(*one, "last", std::string(10, 'c')));
-  const auto notes = one->take_notes();
+  const auto notes = one->consume_notes();
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_NE(notes[0].find("job.max_artifact_bytes"), std::string::npos) << notes[0];
   const json kept = finish(*one);
@@ -178,7 +178,7 @@ TEST_F(ArtifactsTest, LimitsApplyToTheJobAndTheRestIsKept) {
 
 TEST_F(ArtifactsTest, DroppedFilesAreListedWithoutSecrets) {
   auto one = run();
-  one->keep_out(std::make_shared<const Redactor>(std::vector<Secret>{{"K", "correct horse battery"}}));
+  one->set_redactor(std::make_shared<const Redactor>(std::vector<Secret>{{"K", "correct horse battery"}}));
   one->report_dropped({"of correct horse battery", DropReason::link, 0});
   EXPECT_EQ(finish(*one).size(), 0U);
   EXPECT_EQ(one->dropped(), (std::vector<DroppedArtifact>{{"of [secret K]", DropReason::link, 0}}));
@@ -224,7 +224,7 @@ TEST_F(ArtifactsTest, OnlyAThousandOfManyFilesAreKeptWithFewNotes) {
   auto one = run();
   for (int i = 0; i < 10000; ++i) leave(*one, "f" + std::to_string(i), "x");
   EXPECT_EQ(finish(*one).size(), kMaxArtifacts);
-  EXPECT_EQ(one->take_notes().size(), 21U);
+  EXPECT_EQ(one->consume_notes().size(), 21U);
   EXPECT_EQ(files_in("objects"), 1U);
 }
 
@@ -233,7 +233,7 @@ TEST_F(ArtifactsTest, IncompleteFilesAndLostRunsLeaveNothing) {
   ASSERT_TRUE(one->open("half", false));
   one->write("half");
   EXPECT_EQ(finish(*one).size(), 0U);
-  EXPECT_EQ(one->take_notes().size(), 1U);
+  EXPECT_EQ(one->consume_notes().size(), 1U);
   auto lost = run();
   leave(*lost, "whole", "bytes");
   EXPECT_EQ(files_in("spool"), 2U);  // the file and its lock
@@ -246,7 +246,7 @@ TEST_F(ArtifactsTest, SecretsAreRemovedFromTextAndNames) {
   const std::string text = std::string(50, 'x') + "correct horse battery" + std::string(50, 'y') + "\xc3\xa9";
   for (std::size_t piece = 1; piece < 30; ++piece) {
     auto one = run();
-    one->keep_out(redactor);
+    one->set_redactor(redactor);
     ASSERT_TRUE(leave(*one, "of correct horse battery", text, piece));
     const json kept = finish(*one);
     ASSERT_TRUE(kept.contains("of [secret K]")) << kept;
@@ -261,7 +261,7 @@ TEST_F(ArtifactsTest, BinaryFilesAreUnchanged) {
   const auto redactor = std::make_shared<const Redactor>(std::vector<Secret>{{"K", "correct horse battery"}});
   for (const std::string& end : {std::string(1, '\0'), std::string("\xc3"), std::string("\xff tail")}) {
     auto one = run();
-    one->keep_out(redactor);
+    one->set_redactor(redactor);
     const std::string bytes = "correct horse battery, and more" + end;
     ASSERT_TRUE(leave(*one, "b", bytes, 5));
     const json kept = finish(*one);
@@ -296,7 +296,7 @@ TEST_F(ArtifactsTest, FullDiskIsReportedAndOtherFilesAreKept) {
   leave(*one, "large", std::string(5000, 'x'));
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
   std::signal(SIGXFSZ, ignored);
-  const auto notes = one->take_notes();
+  const auto notes = one->consume_notes();
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_NE(notes[0].find("artifact \"large\": not kept: this host cannot write it: EFBIG"), std::string::npos)
       << notes[0];
@@ -309,7 +309,7 @@ TEST_F(ArtifactsTest, UncreatableFolderIsReportedInTheLog) {
   auto one = make_run_artifacts(file, 1, store_name_, "job:1:1", 1000);
   EXPECT_FALSE(leave(*one, "a", "x"));
   EXPECT_EQ(finish(*one).size(), 0U);
-  EXPECT_NE(one->take_notes().at(0).find("ENOTDIR"), std::string::npos);
+  EXPECT_NE(one->consume_notes().at(0).find("ENOTDIR"), std::string::npos);
 }
 
 TEST_F(ArtifactsTest, DamagedObjectIsCreatedAgain) {
@@ -427,9 +427,9 @@ TEST_F(ArtifactsTest, ReferencedFilesSurviveConcurrentSweeps) {
   const auto sweep = [&] {
     auto store = *server_.open();
     ManualClock clock;
-    ArtifactSweep one(clock, folder_.path().string(), 1);
+    ArtifactCleanup one(clock, folder_.path().string(), 1);
     while (!done) {
-      (void)one.sweep_some(*store, 1);
+      (void)one.run_step(*store, 1);
       clock.boot += 100;
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // lets the other threads acquire the lock
     }

@@ -32,7 +32,7 @@ std::string note(const std::string& owner, std::uint32_t type, const std::string
 }
 
 // Returns a minimal ELF file that contains only notes.
-std::string elf_of(const std::string& notes) {
+std::string make_elf(const std::string& notes) {
   Elf64_Ehdr head{};
   std::memcpy(head.e_ident, ELFMAG, SELFMAG);
   head.e_ident[EI_CLASS] = ELFCLASS64;
@@ -59,11 +59,11 @@ class LinkedBuild : public ::testing::Test {
   // Replaces the library by another file with the same name, as a package update does.
   void update(const std::string& library, const std::string& id) {
     std::filesystem::remove(path(library));
-    folder_.write(library, elf_of(note("GNU", NT_GNU_BUILD_ID, id)));
+    folder_.write(library, make_elf(note("GNU", NT_GNU_BUILD_ID, id)));
   }
   std::string path(const std::string& name) const { return (folder_.path() / name).string(); }
   Build build(const std::string& text) {
-    return installed_build(folder_.write("host", elf_of(note("GNU", 7, "other") + note(kOwner, 1, text))));
+    return installed_build(folder_.write("host", make_elf(note("GNU", 7, "other") + note(kOwner, 1, text))));
   }
   std::string recorded() const {
     return "else host-shared\n0102fe " + path("libone.so") + "\naa " + path("libtwo.so") + "\n";
@@ -111,7 +111,7 @@ TEST_F(LinkedBuild, EmptyNoteCountsAsChanged) {
 
 TEST_F(LinkedBuild, ProgramWithoutTheNoteIsUnchanged) {
   for (const std::string& bytes :
-       {elf_of(note("GNU", 1, recorded())), elf_of(""), std::string("#!/bin/sh\n"), std::string()}) {
+       {make_elf(note("GNU", 1, recorded())), make_elf(""), std::string("#!/bin/sh\n"), std::string()}) {
     const Build plain = installed_build(folder_.write("host", bytes));
     EXPECT_EQ(plain.program, path("host"));
     EXPECT_FALSE(plain.linked);
@@ -122,7 +122,7 @@ TEST_F(LinkedBuild, ProgramWithoutTheNoteIsUnchanged) {
 
 // Wrong lengths cause no invalid access: truncated files, and files with a changed byte.
 TEST_F(LinkedBuild, DamagedFilesAreHarmless) {
-  const std::string whole = elf_of(note(kOwner, 1, recorded()));
+  const std::string whole = make_elf(note(kOwner, 1, recorded()));
   for (std::size_t size = 0; size < whole.size(); size += 3) {
     installed_build(folder_.write("host", whole.substr(0, size)));
   }

@@ -93,14 +93,14 @@ TEST(Threads, LoopWithoutAThreadCanStartLater) {
 }
 
 TEST(Threads, StrandKeepsItsWorkUntilItHasAThread) {
-  StrandPool lanes;
+  StrandPool strands;
   std::promise<void> done;
   {
     const SimulatedThreadShortage shortage;
-    lanes.post("disk 1", [&done] { done.set_value(); });
-    EXPECT_FALSE(lanes.retry());
+    strands.post("disk 1", [&done] { done.set_value(); });
+    EXPECT_FALSE(strands.create_missing_threads());
   }
-  EXPECT_TRUE(lanes.retry());
+  EXPECT_TRUE(strands.create_missing_threads());
   done.get_future().get();
 }
 

@@ -12,12 +12,12 @@
 namespace mycojobs {
 namespace {
 
-const Commands kCommands = {
+const CommandRows kCommands = {
     {"run", "it's run", {{"--type", true, "python v"}, {"--json", false, ""}}},
     {"job list", "", {{"--status", true, ""}}},
     {"job show", "", {}, "", "jobs"},
     {"rpc", "", {{"--url", true, ""}, {"--redis", true, ""}}, "job.list job.logs flow.get", ""},
-    {"agent", "", configuration_flags("agent")},
+    {"agent", "", list_configuration_flags("agent")},
 };
 
 // Completions that bash offers for the word under the cursor.
@@ -27,8 +27,8 @@ class Bash : public ::testing::Test {
     char name[] = "/tmp/mycojobs-completion-XXXXXX";
     ASSERT_NE(::mkdtemp(name), nullptr);
     folder_ = name;
-    std::ofstream(folder_ + "/script") << bash_completion(kCommands);
-    std::ofstream(folder_ + "/script.zsh") << zsh_completion(kCommands);
+    std::ofstream(folder_ + "/script") << make_bash_completion(kCommands);
+    std::ofstream(folder_ + "/script.zsh") << make_zsh_completion(kCommands);
     // A fake `mycojobs` prints the candidates of `complete`, and its arguments as a further candidate.
     std::ofstream(folder_ + "/mycojobs")
         << "#!/bin/sh\nprintf '12:7\\n12:15\\n$(touch${IFS}broken)\\n`touch${IFS}broken`\\n'\n"
@@ -42,11 +42,11 @@ class Bash : public ::testing::Test {
                                     << more << "\nsource " << folder_ << "/script\nCOMP_WORDS=(" << words
                                     << ")\nCOMP_CWORD=" << at << "\n_mycojobs\necho \"${COMPREPLY[*]-}\"\n"
                                     << "complete -p mycojobs >/dev/null || echo not registered\n";
-    return output_of("bash --norc --noprofile " + folder_ + "/try");
+    return run_shell("bash --norc --noprofile " + folder_ + "/try");
   }
 
  protected:
-  static std::string output_of(const std::string& command) {
+  static std::string run_shell(const std::string& command) {
     std::string out;
     FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
     if (pipe == nullptr) return "popen failed";
@@ -67,7 +67,7 @@ class Zsh : public Bash {
         << "compadd() { print -rl -- ${(PM)2:#${words[CURRENT]}*} }\n"
         << "_describe() { print -rl -- ${(PM)2:#${words[CURRENT]}*} }\n_files() { print files }\n"
         << "words=(" << line << ")\nCURRENT=$#words\n_mycojobs\n";
-    return output_of("zsh -f " + folder_ + "/try.zsh");
+    return run_shell("zsh -f " + folder_ + "/try.zsh");
   }
 };
 

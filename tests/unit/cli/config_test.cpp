@@ -88,7 +88,7 @@ const std::map<std::string, std::string> kExamples = {
 };
 
 // Returns the value as the configuration file spells it.
-std::string toml_of(const Option& option, const std::string& text) {
+std::string to_toml(const Option& option, const std::string& text) {
   if (option.type == OptionType::count || option.type == OptionType::flag) return text;
   if (!is_list(option.type)) return '"' + text + '"';
   const bool ids = option.name == "context";
@@ -129,8 +129,8 @@ class ConfigTest : public ::testing::Test {
     const auto at = config.error().message.find("c.toml");
     return config.error().message.substr(at == std::string::npos ? 0 : at);
   }
-  static std::string source_of(const Config& config, const std::string& name) { return value_of(config, name).source; }
-  static ConfigValue value_of(const Config& config, const std::string& name) {
+  static std::string source_of(const Config& config, const std::string& name) { return get_value(config, name).source; }
+  static ConfigValue get_value(const Config& config, const std::string& name) {
     for (const auto& value : config.values) {
       if (value.name == name) return value;
     }
@@ -138,7 +138,7 @@ class ConfigTest : public ::testing::Test {
   }
 
   std::string folder_;
-  Sources sources_;
+  ConfigSources sources_;
 };
 
 TEST_F(ConfigTest, InstalledProgramFindsItsHelpers) {
@@ -234,33 +234,33 @@ TEST_F(ConfigTest, EveryOptionHasAFlagVariableAndFileKey) {
     Settings expected = load_config(sources_)->settings;
     ASSERT_TRUE(set_option(option, text, expected)) << name;
 
-    const auto expect_set = [&](const Sources& sources, const std::string& source) {
+    const auto expect_set = [&](const ConfigSources& sources, const std::string& source) {
       const auto config = load_config(sources);
       ASSERT_TRUE(config) << config.error().message;
       EXPECT_NE(source_of(*config, name).find(source), std::string::npos) << name;
       std::visit([&](auto member) { EXPECT_TRUE(config->settings.*member == expected.*member) << name; },
                  option.member);
-      EXPECT_NE(print_config(*config, false).find("\n" + name + " "), name == "redis" ? 0 : std::string::npos) << name;
-      EXPECT_TRUE(parse_json(print_config(*config, true))->contains(name));
+      EXPECT_NE(format_config(*config, false).find("\n" + name + " "), name == "redis" ? 0 : std::string::npos) << name;
+      EXPECT_TRUE(parse_json(format_config(*config, true))->contains(name));
     };
-    Sources by_environment = sources_;
-    by_environment.host.environment[environment_of(option)] = text;
-    expect_set(by_environment, environment_of(option));
+    ConfigSources by_environment = sources_;
+    by_environment.host.environment[get_variable_name(option)] = text;
+    expect_set(by_environment, get_variable_name(option));
 
-    Sources by_file = sources_;
-    by_file.flags.config_file = write(name + " = " + toml_of(option, text) + "\n");
+    ConfigSources by_file = sources_;
+    by_file.flags.config_file = write(name + " = " + to_toml(option, text) + "\n");
     expect_set(by_file, "c.toml:1:");
 
     for (const char* command : {"agent", "dev", "run", "doctor", "config"}) {
       if (!accepts_flag(option, command)) continue;
-      Sources by_flag = sources_;
+      ConfigSources by_flag = sources_;
       CLI::App app;
       add_options(app, command, by_flag.flags);
-      std::string line = flag_of(option) + ' ' + text;
-      if (option.type == OptionType::flag) line = "--no-" + flag_of(option).substr(2);
+      std::string line = get_flag_name(option) + ' ' + text;
+      if (option.type == OptionType::flag) line = "--no-" + get_flag_name(option).substr(2);
       app.parse(line);
-      expect_set(by_flag, flag_of(option));
-      EXPECT_NE(app.help().find(environment_of(option)), std::string::npos);
+      expect_set(by_flag, get_flag_name(option));
+      EXPECT_NE(app.help().find(get_variable_name(option)), std::string::npos);
     }
     EXPECT_TRUE(accepts_flag(option, "agent") || accepts_flag(option, "coordinator"))
         << name << " must be a flag of the agent or the coordinator at least";
@@ -275,7 +275,8 @@ TEST_F(ConfigTest, EveryDefaultIsValidAndEveryNameIsUsedOnce) {
     const std::string fallback = option.computed ? option.computed(sources_.host) : std::string(option.fallback);
     const auto set = set_option(option, fallback, settings);
     EXPECT_TRUE(set) << option.name << ": " << set.error().message;
-    EXPECT_TRUE(names.insert(flag_of(option)).second && names.insert(environment_of(option)).second) << option.name;
+    EXPECT_TRUE(names.insert(get_flag_name(option)).second && names.insert(get_variable_name(option)).second)
+        << option.name;
     EXPECT_FALSE(option.help.empty());
     EXPECT_EQ(option.help.find('\n'), std::string_view::npos);
   }
@@ -451,9 +452,9 @@ TEST_F(ConfigTest, PrintedConfigurationRoundTrips) {
   const auto config = load_config(sources_);
   ASSERT_TRUE(config) << config.error().message;
   sources_.flags.values.clear();
-  const auto again = with_file(print_config(*config, false));
-  ASSERT_TRUE(again) << again.error().message << '\n' << print_config(*config, false);
-  for (const auto& value : config->values) EXPECT_EQ(value_of(*again, value.name).text, value.text) << value.name;
+  const auto again = with_file(format_config(*config, false));
+  ASSERT_TRUE(again) << again.error().message << '\n' << format_config(*config, false);
+  for (const auto& value : config->values) EXPECT_EQ(get_value(*again, value.name).text, value.text) << value.name;
 }
 
 TEST_F(ConfigTest, PasswordsAreNotPrinted) {
@@ -461,8 +462,8 @@ TEST_F(ConfigTest, PasswordsAreNotPrinted) {
   const auto config = load_config(sources_);
   ASSERT_TRUE(config);
   for (bool as_json : {false, true}) {
-    EXPECT_EQ(print_config(*config, as_json).find("ret@"), std::string::npos) << print_config(*config, as_json);
-    EXPECT_NE(print_config(*config, as_json).find("redis://me:***@example:7000/0"), std::string::npos);
+    EXPECT_EQ(format_config(*config, as_json).find("ret@"), std::string::npos) << format_config(*config, as_json);
+    EXPECT_NE(format_config(*config, as_json).find("redis://me:***@example:7000/0"), std::string::npos);
   }
   EXPECT_EQ(config->settings.redis, "redis://me:se@c/ret@example:7000/0");
 }

@@ -52,14 +52,14 @@ TEST_F(DelegatedCgroup, NeedsBothControllersAndTheRightToWrite) {
 }
 
 TEST(DelegatedScope, IsSuggestedAsACompleteCommand) {
-  EXPECT_EQ(typed_in_delegated_scope({"build/bin/mycojobs", "run", "hello.py"}, true),
+  EXPECT_EQ(format_scope_command({"build/bin/mycojobs", "run", "hello.py"}, true),
             "systemd-run --scope -p Delegate=yes build/bin/mycojobs run hello.py");
-  EXPECT_EQ(typed_in_delegated_scope({"mycojobs", "run", "my job.py", "--env", "A='b'"}, false),
+  EXPECT_EQ(format_scope_command({"mycojobs", "run", "my job.py", "--env", "A='b'"}, false),
             "systemd-run --user --scope -p Delegate=yes mycojobs run 'my job.py' --env 'A='\\''b'\\'''");
 }
 
 TEST(DelegatedScope, IsNotSuggestedForOtherErrors) {
-  EXPECT_EQ(scope_remedy("sandbox: landlock: missing", {"mycojobs", "run", "a.py"}), "");
+  EXPECT_EQ(make_scope_remedy("sandbox: landlock: missing", {"mycojobs", "run", "a.py"}), "");
 }
 
 }  // namespace

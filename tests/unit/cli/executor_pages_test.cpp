@@ -22,13 +22,13 @@ std::string page(const std::string& name) {
   return text.str();
 }
 
-std::string row_of(const std::string& table, const std::string& executor) {
+std::string find_row(const std::string& table, const std::string& executor) {
   const auto at = table.find("\n| " + executor + " | ");
   return at == std::string::npos ? "" : table.substr(at + 1, table.find('\n', at + 1) - at - 1);
 }
 
 // Returns the target of the row's link, "](bash.md)".
-std::string page_of(const std::string& row) {
+std::string read_page(const std::string& row) {
   const auto at = row.rfind("](");
   return at == std::string::npos ? "" : row.substr(at + 2, row.find(')', at) - at - 2);
 }
@@ -38,9 +38,9 @@ TEST(ExecutorPages, EachExecutorHasARowAndAPage) {
   const std::string nowhere = "/nonexistent";
   const CommandSettings command{.name = "command", .command = {"/bin/true", "{script}"}};
   const std::string table = page("README.md");
-  for (const auto& executor : make_executors({nowhere, nowhere, {command}, nowhere, "", {}, clock})) {
+  for (const auto& executor : create_executors({nowhere, nowhere, {command}, nowhere, "", {}, clock})) {
     const std::string name(executor->name());
-    const std::string row = row_of(table, name);
+    const std::string row = find_row(table, name);
     ASSERT_NE(row, "") << name;
     for (const Stage& stage : executor->stages())
       EXPECT_NE(row.find("`" + stage.profile + "`"), std::string::npos) << name << ": " << stage.profile;
@@ -48,7 +48,7 @@ TEST(ExecutorPages, EachExecutorHasARowAndAPage) {
       const bool is_there = row.find("`" + type + "`") != std::string::npos;
       EXPECT_TRUE(is_there || name == command.name) << name << ": " << type;  // a command executor may serve any name
     }
-    EXPECT_TRUE(std::filesystem::is_regular_file(kPages + page_of(row))) << row;
+    EXPECT_TRUE(std::filesystem::is_regular_file(kPages + read_page(row))) << row;
   }
 }
 

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 Result<Config> configured(const std::string& text) {
   const test::TempDir folder;
-  Sources sources;
+  ConfigSources sources;
   sources.host.cpus = 2;
   sources.host.program_dir = "/opt/mycojobs/bin";
   sources.host.environment = {{"HOME", "/home/somebody"}};

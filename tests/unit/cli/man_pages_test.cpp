@@ -51,16 +51,16 @@ std::set<std::string> flags_of_help(std::string_view command) {
 }
 
 // Returns the text below the heading of a command.
-std::string section_of(const std::string& page, const Command& row) {
+std::string find_section(const std::string& page, const Command& row) {
   const auto at = page.find("\n## mycojobs " + std::string(row.name) + (row.arguments.empty() ? "\n" : " "));
   EXPECT_NE(at, std::string::npos) << row.name;
   return at == std::string::npos ? "" : page.substr(at, page.find("\n#", at + 1) - at);
 }
 
 TEST(ManPages, HaveEveryCommandWithItsHelpAndArguments) {
-  const std::string page = without_marks(man_page("mycojobs.1"));
+  const std::string page = without_marks(make_man_page("mycojobs.1"));
   for (const Command& row : commands()) {
-    const std::string section = section_of(page, row);
+    const std::string section = find_section(page, row);
     EXPECT_NE(section.find(std::string(row.help.substr(1))), std::string::npos) << row.name;
     EXPECT_NE(section.find(std::string(row.arguments)), std::string::npos) << row.name;
     for (const FlagRow& flag : row.flags)
@@ -69,10 +69,10 @@ TEST(ManPages, HaveEveryCommandWithItsHelpAndArguments) {
 }
 
 TEST(ManPages, HaveEveryFlagOfEachHelp) {
-  const std::string page = without_marks(man_page("mycojobs.1"));
+  const std::string page = without_marks(make_man_page("mycojobs.1"));
   const std::string common = page.substr(page.find("# FLAGS OF EVERY COMMAND"));
   for (const Command& row : commands()) {
-    const std::string section = section_of(page, row) + common;
+    const std::string section = find_section(page, row) + common;
     const auto flags = flags_of_help(row.name);
     EXPECT_TRUE(flags.contains("--help") && flags.contains("--json") && flags.contains("--redis")) << row.name;
     for (const std::string& flag : flags) {
@@ -85,7 +85,7 @@ TEST(ManPages, HaveEveryFlagOfEachHelp) {
 
 TEST(ManPages, OfServicesHaveTheFlagsOfTheirHelpAndNoOthers) {
   for (const std::string name : {"agent", "coordinator"}) {
-    const std::string page = without_marks(man_page("mycojobs-" + name + ".8"));
+    const std::string page = without_marks(make_man_page("mycojobs-" + name + ".8"));
     const auto flags = flags_of_help(name);
     std::set<std::string> shown;
     for (std::size_t at = page.find("\n--"); at != std::string::npos; at = page.find("\n--", at + 1)) {
@@ -98,22 +98,22 @@ TEST(ManPages, OfServicesHaveTheFlagsOfTheirHelpAndNoOthers) {
 }
 
 TEST(ManPages, HaveEverySettingOfTheFile) {
-  const std::string page = without_marks(man_page("mycojobs.toml.5"));
+  const std::string page = without_marks(make_man_page("mycojobs.toml.5"));
   for (const Option& option : options())
     EXPECT_NE(page.find("\n" + std::string(option.name) + "\n\t"), std::string::npos) << option.name;
 }
 
 TEST(ManPages, TextIsNotInterpretedAsMarkup) {
-  const std::string page = man_page("mycojobs.1");
+  const std::string page = make_man_page("mycojobs.1");
   EXPECT_NE(page.find("MYCOJOBS\\_REDIS"), std::string::npos);
-  EXPECT_EQ(man_page("mycojobs.7"), "");
-  for (std::string_view name : kManPages) EXPECT_FALSE(man_page(name).empty()) << name;
+  EXPECT_EQ(make_man_page("mycojobs.7"), "");
+  for (std::string_view name : kManPages) EXPECT_FALSE(make_man_page(name).empty()) << name;
 }
 
 TEST(HiddenCommands, AreNotInUserTables) {
   for (const Command& hidden : hidden_commands()) {
     for (const Command& row : commands()) EXPECT_NE(row.name, hidden.name);
-    EXPECT_EQ(man_page("mycojobs.1").find("mycojobs " + std::string(hidden.name)), std::string::npos);
+    EXPECT_EQ(make_man_page("mycojobs.1").find("mycojobs " + std::string(hidden.name)), std::string::npos);
   }
 }
 

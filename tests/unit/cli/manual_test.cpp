@@ -46,7 +46,7 @@ std::map<std::string, std::string> sections(const std::string& text) {
 }
 
 // Returns the text below the heading that names the command, or "" without such a heading.
-std::string section_of(const std::map<std::string, std::string>& all, std::string_view command) {
+std::string find_section(const std::map<std::string, std::string>& all, std::string_view command) {
   const std::string name = "`mycojobs " + std::string(command);
   for (const auto& [heading, text] : all) {
     const auto at = heading.find(name);
@@ -60,9 +60,9 @@ std::string section_of(const std::map<std::string, std::string>& all, std::strin
 TEST(Manual, HasASectionForEveryCommandWithEachOfItsFlags) {
   const auto all = sections(manual());
   for (const Command& command : commands()) {
-    std::string text = section_of(all, command.name);
+    std::string text = find_section(all, command.name);
     EXPECT_FALSE(text.empty()) << "no heading names " << command.name;
-    if (command.name == "job submit") text += section_of(all, "run");  // `job submit` also has the flags of `run`
+    if (command.name == "job submit") text += find_section(all, "run");  // `job submit` also has the flags of `run`
     text += all.at("Common flags");
     for (const FlagRow& flag : command.flags) {
       EXPECT_NE(text.find("`--" + std::string(flag.name)), std::string::npos)
@@ -77,8 +77,8 @@ TEST(Manual, NamesNoUnknownFlag) {
     for (const FlagRow& flag : command.flags) known.push_back("--" + std::string(flag.name));
   }
   for (const Option& option : options()) {
-    known.push_back(flag_of(option));
-    known.push_back("--no-" + flag_of(option).substr(2));
+    known.push_back(get_flag_name(option));
+    known.push_back("--no-" + get_flag_name(option).substr(2));
   }
   const std::string text = manual();
   for (auto at = text.find("`--"); at != std::string::npos; at = text.find("`--", at + 1)) {
@@ -115,7 +115,7 @@ TEST(Protocol, HasARowForEveryLostKey) {
 // The meaning of a rule is in the output of `verify`.
 TEST(Manual, NamesEveryRuleOfVerifyAsAViolationOrANote) {
   const auto all = sections(manual());
-  const std::string text = section_of(all, "verify");
+  const std::string text = find_section(all, "verify");
   const std::size_t notes = text.find("\nA note reports");
   ASSERT_NE(notes, std::string::npos);
   for (const VerifyRule& rule : verify_rules()) {

@@ -32,7 +32,7 @@ TEST_F(CoordinatorThreads, ContextsAreServedOnceThreadsCanBeCreated) {
     EXPECT_EQ(coordinator->unready_reason(), "it is starting");
     {
       const SimulatedThreadShortage shortage;
-      const auto begun = coordinator->begin();
+      const auto begun = coordinator->start_threads();
       ASSERT_TRUE(begun) << begun.error().message;
       coordinator->is_healthy();
       if (!contexts.empty()) {

@@ -20,7 +20,7 @@ ServerFacts good() {
 }
 
 Check check_of(const ServerFacts& facts, const std::string& name, Id highest = 1, std::uint32_t wait_replicas = 0) {
-  for (const Check& check : examine_server(facts, highest, wait_replicas)) {
+  for (const Check& check : diagnose_server(facts, highest, wait_replicas)) {
     if (check.name == name) return check;
   }
   ADD_FAILURE() << "no check of " << name;
@@ -28,34 +28,34 @@ Check check_of(const ServerFacts& facts, const std::string& name, Id highest = 1
 }
 
 TEST(DoctorRedis, GoodServerIsAccepted) {
-  for (const Check& check : examine_server(good(), 15, 0)) EXPECT_EQ(check.verdict, Verdict::ok) << check.name;
+  for (const Check& check : diagnose_server(good(), 15, 0)) EXPECT_EQ(check.status, CheckStatus::ok) << check.name;
 }
 
 TEST(DoctorRedis, SettingsThatLoseJobsAreReportedWithRemedies) {
   struct Case {
     std::string name;
     void (*spoil)(ServerFacts&);
-    Verdict verdict;
+    CheckStatus status;
     std::string says;
   };
   const Case cases[] = {
-      {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy = "allkeys-lru"; }, Verdict::missing, "evict"},
-      {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy.clear(); }, Verdict::warning, "not readable"},
-      {"appendonly", [](ServerFacts& f) { f.appendonly = "no"; }, Verdict::warning, "last snapshot"},
-      {"appendonly", [](ServerFacts& f) { f.appendonly.clear(); }, Verdict::warning, "not readable"},
-      {"appendfsync", [](ServerFacts& f) { f.appendfsync = "no"; }, Verdict::warning, "half a minute"},
-      {"appendfsync", [](ServerFacts& f) { f.appendfsync.clear(); }, Verdict::warning, "not readable"},
-      {"databases", [](ServerFacts& f) { f.databases = 1; }, Verdict::missing, "context 1"},
-      {"databases", [](ServerFacts& f) { f.databases = 0; }, Verdict::warning, "not readable"},
-      {"persistence", [](ServerFacts& f) { f.persistence_error = true; }, Verdict::missing, "refuse every write"},
-      {"cluster", [](ServerFacts& f) { f.cluster = true; }, Verdict::missing, "do not declare"},
-      {"replication", [](ServerFacts& f) { f.replica = true; }, Verdict::missing, "rejects writes"},
+      {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy = "allkeys-lru"; }, CheckStatus::error, "evict"},
+      {"maxmemory-policy", [](ServerFacts& f) { f.maxmemory_policy.clear(); }, CheckStatus::warning, "not readable"},
+      {"appendonly", [](ServerFacts& f) { f.appendonly = "no"; }, CheckStatus::warning, "last snapshot"},
+      {"appendonly", [](ServerFacts& f) { f.appendonly.clear(); }, CheckStatus::warning, "not readable"},
+      {"appendfsync", [](ServerFacts& f) { f.appendfsync = "no"; }, CheckStatus::warning, "half a minute"},
+      {"appendfsync", [](ServerFacts& f) { f.appendfsync.clear(); }, CheckStatus::warning, "not readable"},
+      {"databases", [](ServerFacts& f) { f.databases = 1; }, CheckStatus::error, "context 1"},
+      {"databases", [](ServerFacts& f) { f.databases = 0; }, CheckStatus::warning, "not readable"},
+      {"persistence", [](ServerFacts& f) { f.persistence_error = true; }, CheckStatus::error, "refuse every write"},
+      {"cluster", [](ServerFacts& f) { f.cluster = true; }, CheckStatus::error, "do not declare"},
+      {"replication", [](ServerFacts& f) { f.replica = true; }, CheckStatus::error, "rejects writes"},
   };
   for (const Case& each : cases) {
     ServerFacts facts = good();
     each.spoil(facts);
     const Check check = check_of(facts, each.name);
-    EXPECT_EQ(check.verdict, each.verdict) << each.name;
+    EXPECT_EQ(check.status, each.status) << each.name;
     EXPECT_NE(check.detail.find(each.says), std::string::npos) << check.detail;
     EXPECT_FALSE(check.remedy.empty()) << each.name;
   }
@@ -65,7 +65,7 @@ TEST(DoctorRedis, EachAppendfsyncReportsTheCostOfAPowerCut) {
   ServerFacts facts = good();
   EXPECT_NE(check_of(facts, "appendfsync").detail.find("loses no acknowledged write"), std::string::npos);
   facts.appendfsync = "everysec";
-  EXPECT_EQ(check_of(facts, "appendfsync").verdict, Verdict::ok);
+  EXPECT_EQ(check_of(facts, "appendfsync").status, CheckStatus::ok);
   EXPECT_NE(check_of(facts, "appendfsync").detail.find("last second"), std::string::npos);
   facts.appendonly = "no";
   EXPECT_NE(check_of(facts, "appendfsync").detail.find("without effect"), std::string::npos);
@@ -79,17 +79,17 @@ TEST(DoctorRedis, WaitingForReplicasIsExplained) {
 TEST(DoctorRedis, ContextWithAServerNeedsNoDatabaseOfItsNumber) {
   ServerFacts facts = good();
   facts.databases = 1;
-  for (const Check& check : examine_server(facts, 0, 0)) EXPECT_NE(check.name, "databases");
+  for (const Check& check : diagnose_server(facts, 0, 0)) EXPECT_NE(check.name, "databases");
 }
 
 TEST(DoctorQuota, ArtifactsNearTheirQuotaAreAWarning) {
-  const Check few = artifact_quota_check("artifacts", 700, 800, "quota.context_artifact_bytes");
-  EXPECT_EQ(few.verdict, Verdict::ok);
+  const Check few = diagnose_artifact_quota("artifacts", 700, 800, "quota.context_artifact_bytes");
+  EXPECT_EQ(few.status, CheckStatus::ok);
   EXPECT_EQ(few.detail, "700 bytes of 800 (quota.context_artifact_bytes)");
-  const Check many = artifact_quota_check("artifacts", 701, 800, "quota.context_artifact_bytes");
-  EXPECT_EQ(many.verdict, Verdict::warning);
+  const Check many = diagnose_artifact_quota("artifacts", 701, 800, "quota.context_artifact_bytes");
+  EXPECT_EQ(many.status, CheckStatus::warning);
   EXPECT_NE(many.remedy.find("raise quota.context_artifact_bytes"), std::string::npos) << many.remedy;
-  EXPECT_EQ(artifact_quota_check("artifacts", 701, 0, "quota.context_artifact_bytes").verdict, Verdict::ok);
+  EXPECT_EQ(diagnose_artifact_quota("artifacts", 701, 0, "quota.context_artifact_bytes").status, CheckStatus::ok);
 }
 
 }  // namespace

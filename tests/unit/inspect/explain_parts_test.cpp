@@ -31,35 +31,35 @@ TEST(Cycle, VeryLongChainNeedsNoStack) {
 }
 
 TEST(DurationText, AreWrittenInWords) {
-  EXPECT_EQ(span_text(800), "800 ms");
-  EXPECT_EQ(span_text(4200), "4 s");
-  EXPECT_EQ(span_text(119'000), "119 s");
-  EXPECT_EQ(span_text(1'800'000), "30 min");
-  EXPECT_EQ(span_text(40'000'000), "11 h");
-  EXPECT_EQ(span_text(400'000'000), "4 d");
-  EXPECT_EQ(moment_text(~0ULL), "9999-12-31T23:59:59Z");
+  EXPECT_EQ(format_duration(800), "800 ms");
+  EXPECT_EQ(format_duration(4200), "4 s");
+  EXPECT_EQ(format_duration(119'000), "119 s");
+  EXPECT_EQ(format_duration(1'800'000), "30 min");
+  EXPECT_EQ(format_duration(40'000'000), "11 h");
+  EXPECT_EQ(format_duration(400'000'000), "4 d");
+  EXPECT_EQ(format_time(~0ULL), "9999-12-31T23:59:59Z");
 }
 
 TEST(Runners, ServeTheTypesOfTheirRegistration) {
   RunnerInfo info = runner(20, {"python", "v"});
-  EXPECT_TRUE(serves(info, "queue:v"));
-  EXPECT_FALSE(serves(info, "queue:sal"));
-  EXPECT_TRUE(serves(info, "mj:queue:runner20"));
-  EXPECT_FALSE(serves(info, "mj:queue:runner2"));
+  EXPECT_TRUE(serves_queue(info, "queue:v"));
+  EXPECT_FALSE(serves_queue(info, "queue:sal"));
+  EXPECT_TRUE(serves_queue(info, "mj:queue:runner20"));
+  EXPECT_FALSE(serves_queue(info, "mj:queue:runner2"));
   info.runner.local = false;
-  EXPECT_FALSE(serves(info, "queue:v"));
-  EXPECT_TRUE(serves(info, "mj:queue:runner20"));
+  EXPECT_FALSE(serves_queue(info, "queue:v"));
+  EXPECT_TRUE(serves_queue(info, "mj:queue:runner20"));
 }
 
 TEST(Runners, AreLiveSilentOrStopped) {
   RunnerInfo info = runner(20, {"v"});
-  EXPECT_EQ(presence(info), RunnerPresence::live);
+  EXPECT_EQ(get_presence(info), RunnerPresence::live);
   info.held_ms = 0;
-  EXPECT_EQ(presence(info), RunnerPresence::silent);
+  EXPECT_EQ(get_presence(info), RunnerPresence::silent);
   EXPECT_EQ(describe(info, kNow), "20 on host-a (silent for 12 s)");
-  info.hold = {};
-  EXPECT_EQ(presence(info), RunnerPresence::left);
-  EXPECT_EQ(served_by_live({info}), "");
+  info.holder = {};
+  EXPECT_EQ(get_presence(info), RunnerPresence::signed_off);
+  EXPECT_EQ(list_served_queues({info}), "");
 }
 
 }  // namespace

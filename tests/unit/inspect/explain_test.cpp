@@ -32,12 +32,14 @@ JobSituation with(JobSituation about, Change change) {
 }
 
 std::vector<Case> unclaimed_cases() {
-  const auto gone = [](JobSituation& s) { s.job.record.clear(), s.job.record_type = "none", s.job.in_queue = 0; };
+  const auto gone = [](JobSituation& s) {
+    s.job.record.clear(), s.job.record_type = "none", s.job.queue_entry_count = 0;
+  };
   const auto nobody = with(pushed(), gone);
   const auto letter = [](JobSituation& s) {
     s.dead_letter = DeadLetter{"5-0", "job:12:7", "queue:v", "no_record", kNow};
   };
-  const auto shell = [](JobSituation& s) { s.job.in_queue = 0, s.queue = "queue:v;curl x|sh `id`"; };
+  const auto shell = [](JobSituation& s) { s.job.queue_entry_count = 0, s.queue = "queue:v;curl x|sh `id`"; };
   return {
       {"nothing", nobody, "unknown", "no_such_job", "job:12:7", "job list"},
       {"in database 0", with(nobody, [](JobSituation& s) { s.in_database_0 = true, s.context = 3; }), "unknown",
@@ -47,22 +49,23 @@ std::vector<Case> unclaimed_cases() {
        "is a list where a hash", "DEL job:12:7"},
       {"a claim that is text", with(pushed(), [](JobSituation& s) { s.job.claim_type = "string"; }), "unknown",
        "wrong_type", "mj:claim:job:12:7 is a string", "doctor --rebuild"},
-      {"entry first", with(nobody, [](JobSituation& s) { s.job.missing = true; }), "missing", "record_awaited",
+      {"entry first", with(nobody, [](JobSituation& s) { s.job.awaits_record = true; }), "missing", "record_awaited",
        "its record has not been written yet", "HSET job:12:7"},
       {"record after its entry was put aside",
-       with(pushed(), [](JobSituation& s) { s.job.missing = true, s.job.in_queue = 0; }), "missing", "record_awaited",
-       "was written after its key", "start an agent"},
+       with(pushed(), [](JobSituation& s) { s.job.awaits_record = true, s.job.queue_entry_count = 0; }), "missing",
+       "record_awaited", "was written after its key", "start an agent"},
       {"no record came", with(nobody, letter), "missing", "record_never_came", "queue:v", "queue dead --requeue 5-0",
        "dead letter 5-0: no_record"},
       {"record deleted", with(claimed("queued"), gone), "missing", "record_deleted", "was deleted", "write the record"},
       {"bare record of a type that a shell would run", with(pushed(), shell), "unqueued", "not_queued", "in no queue",
        "LPUSH 'queue:v;curl x|sh '\"$(printf '\\140')\"'id'"},
-      {"bare record", with(pushed(), [](JobSituation& s) { s.job.in_queue = 0, s.context = 3; }), "unqueued",
+      {"bare record", with(pushed(), [](JobSituation& s) { s.job.queue_entry_count = 0, s.context = 3; }), "unqueued",
        "not_queued", "in no queue", "redis-cli -n 3 LPUSH queue:v job:12:7", "not in queue:v"},
-      {"no type", with(pushed(), [](JobSituation& s) { s.job.in_queue = 0, s.queue.clear(); }), "unqueued",
+      {"no type", with(pushed(), [](JobSituation& s) { s.job.queue_entry_count = 0, s.queue.clear(); }), "unqueued",
        "no_script_type", "script_type", "HSET job:12:7 script_type"},
-      {"another system's", with(pushed(), [](JobSituation& s) { s.job.in_queue = 0, set(s, "status", "started"); }),
-       "unqueued", "started_elsewhere", "no runner of mycojobs", "LPUSH"},
+      {"another system's",
+       with(pushed(), [](JobSituation& s) { s.job.queue_entry_count = 0, set(s, "status", "started"); }), "unqueued",
+       "started_elsewhere", "no runner of mycojobs", "LPUSH"},
       {"another system's end", with(pushed(), [](JobSituation& s) { set(s, "status", "finished"); }), "ended",
        "ended_elsewhere", "has the status finished", "another id"},
   };
@@ -75,7 +78,7 @@ std::vector<Case> queued_cases() {
   RunnerInfo silent = runner(21, {"v"});
   silent.held_ms = 0;
   RunnerInfo left = runner(22, {"v"});
-  left.hold = {}, left.held_ms = 0;
+  left.holder = {}, left.held_ms = 0;
   RunnerInfo topic_only = runner(23, {"v"});
   topic_only.runner.local = false;
   RunnerInfo refused = runner(25, {"v"}), refused_before = runner(26, {"v"}), without_actor = runner(27, {"v"});
@@ -88,7 +91,7 @@ std::vector<Case> queued_cases() {
   const auto own = [](Id runner_id, std::vector<RunnerInfo> runners) {
     return with(claimed("queued"), [&](JobSituation& s) {
       s.queue = s.job.claim.queue = "mj:queue:runner" + std::to_string(runner_id);
-      s.runners = std::move(runners), s.ahead = 0;
+      s.runners = std::move(runners), s.entries_ahead = 0;
     });
   };
   return {
@@ -117,37 +120,40 @@ std::vector<Case> queued_cases() {
       {"more claims than slots", serve({runner(20, {"v"}, 2, 3)}), "queued", "slots_busy", "serves queue:v", "wait",
        "runner 20 on host-a (2 of 2 slots busy, 1 claimed ahead)"},
       {"behind", serve({runner(20, {"v"})}), "queued", "behind_others", "1 job precedes it", "wait"},
-      {"far behind", with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.ahead.reset(); }), "queued",
+      {"far behind", with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.entries_ahead.reset(); }), "queued",
        "behind_others", "very many", "wait"},
-      {"next", with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.ahead = 0; }), "queued", "next", "next one",
-       "repeat the command"},
+      {"next", with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.entries_ahead = 0; }), "queued", "next",
+       "next one", "repeat the command"},
       {"queued again", with(claimed("queued"), [](JobSituation& s) { s.job.claim.reason = "expired"; }), "queued",
        "no_runner", "no runner", "start", "delivery 1 ended without a report (expired)"},
       {"retried", with(claimed("queued"), [](JobSituation& s) { s.job.claim.reason = "requeued"; }), "queued",
        "no_runner", "no runner", "start", "was returned by requeued"},
-      {"pushed twice", with(pushed(), [](JobSituation& s) { s.job.in_queue = 2; }), "queued", "no_runner", "no runner",
-       "start", "is in the queue 2 times"},
-      {"priority", with(claimed("queued"), [](JobSituation& s) { s.job.in_queue = 0, s.job.in_priority = true; }),
+      {"pushed twice", with(pushed(), [](JobSituation& s) { s.job.queue_entry_count = 2; }), "queued", "no_runner",
+       "no runner", "start", "is in the queue 2 times"},
+      {"priority",
+       with(claimed("queued"), [](JobSituation& s) { s.job.queue_entry_count = 0, s.job.in_priority_index = true; }),
        "queued", "no_runner", "no runner", "start"},
       {"high priority, alone",
        with(serve({runner(20, {"v"})}),
             [](JobSituation& s) {
-              s.job.in_queue = 0, s.ahead.reset(), s.job.in_priority = true, s.prioritised = 1;
+              s.job.queue_entry_count = 0, s.entries_ahead.reset(), s.job.in_priority_index = true,
+              s.priority_count = 1;
               set(s, "priority", "5");
             }),
        "queued", "next", "next one", "repeat the command", "priority 5: beside queue:v"},
       {"low priority, behind the list",
        with(serve({runner(20, {"v"})}),
             [](JobSituation& s) {
-              s.job.in_queue = 0, s.ahead.reset(), s.job.in_priority = true, s.prioritised = 2;
+              s.job.queue_entry_count = 0, s.entries_ahead.reset(), s.job.in_priority_index = true,
+              s.priority_count = 2;
               set(s, "priority", "-5");
             }),
        "queued", "behind_others", "at most 4 jobs precede it", "wait", "with 1 other job that"},
       {"first of the list, behind a priority",
-       with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.ahead = 0, s.prioritised = 2; }), "queued",
+       with(serve({runner(20, {"v"})}), [](JobSituation& s) { s.entries_ahead = 0, s.priority_count = 2; }), "queued",
        "behind_others", "at most 2 jobs", "wait", "2 jobs with a priority"},
-      {"entry taken by another client", with(claimed("queued"), [](JobSituation& s) { s.job.in_queue = 0; }), "queued",
-       "place_lost", "should be in queue:v", "doctor --rebuild"},
+      {"entry taken by another client", with(claimed("queued"), [](JobSituation& s) { s.job.queue_entry_count = 0; }),
+       "queued", "place_lost", "should be in queue:v", "doctor --rebuild"},
       {"own queue of a runner that is away", own(20, {runner(21, {"v"})}), "queued", "no_runner",
        "no runner serves mj:queue:runner20", "start the runner that this queue belongs to"},
       {"own queue of a runner that is there", own(20, {runner(20, {"v"})}), "queued", "next", "next one",
@@ -161,34 +167,36 @@ std::vector<Case> live_cases() {
       {"running", live(), "live", "running", "runner 20 has it", "job logs --follow", "its lease ends in 4 s"},
       {"since", live(), "live", "running", "runner 20", "job cancel",
        "claimed 90 s ago; time limit the runner's default"},
-      {"cancelling", change([](JobSituation& s) { s.job.claim.cancel = true; }), "live", "cancelling", "TERM",
+      {"cancelling", change([](JobSituation& s) { s.job.claim.cancel_requested = true; }), "live", "cancelling", "TERM",
        "grace time"},
-      {"unkillable", change([](JobSituation& s) { set(s, "detail", "unkillable"), s.job.claim.cancel = true; }), "live",
+      {"unkillable",
+       change([](JobSituation& s) { set(s, "detail", "unkillable"), s.job.claim.cancel_requested = true; }), "live",
        "unkillable", "does not end on KILL", "host of runner 20"},
       {"runner silent", change([](JobSituation& s) { s.runners[0].held_ms = 0; }), "live", "runner_silent",
        "sends no heartbeat", "start an agent", "silent for 12 s"},
       {"runner silent, others alive", change([](JobSituation& s) {
-         s.runners[0].held_ms = 0, s.job.claim.cancel = true;
+         s.runners[0].held_ms = 0, s.job.claim.cancel_requested = true;
          s.runners.push_back(runner(21, {"python"}));
        }),
        "live", "runner_silent", "sends no heartbeat", "wait 4 s", "a cancellation was requested"},
-      {"runner started anew", change([](JobSituation& s) { s.runners[0].hold.instance = "instance-b"; }), "live",
+      {"runner started anew", change([](JobSituation& s) { s.runners[0].holder.instance = "instance-b"; }), "live",
        "runner_silent", "sends no heartbeat", "wait 4 s", "runner 20 was restarted on host-a"},
       {"agent gone", change([](JobSituation& s) { s.owner_ended = true; }), "live", "runner_silent",
        "it is not running: the agent of runner 20 that claimed it has ended", "returns it to its queue at once",
        "has ended on this host"},
-      {"agent gone, cancelled", change([](JobSituation& s) { s.owner_ended = true, s.job.claim.cancel = true; }),
-       "live", "runner_silent", "it is not running", "it ends it at once", "has ended on this host"},
+      {"agent gone, cancelled",
+       change([](JobSituation& s) { s.owner_ended = true, s.job.claim.cancel_requested = true; }), "live",
+       "runner_silent", "it is not running", "it ends it at once", "has ended on this host"},
       {"no registration", change([](JobSituation& s) { s.runners.clear(); }), "live", "runner_silent", "runner 20",
        "start an agent", "no registration"},
       {"lease over, others alive", change([](JobSituation& s) {
-         s.job.claim.until_ms = kNow - 3000;
+         s.job.claim.lease_until_ms = kNow - 3000;
          s.runners[0].held_ms = 0;
          s.runners.push_back(runner(21, {"python"}));
        }),
        "live", "lease_over", "its lease has expired", "wait: any agent"},
       {"lease over, nobody alive",
-       change([](JobSituation& s) { s.job.claim.until_ms = kNow - 3000, s.runners[0].held_ms = 0; }), "live",
+       change([](JobSituation& s) { s.job.claim.lease_until_ms = kNow - 3000, s.runners[0].held_ms = 0; }), "live",
        "lease_over", "its lease has expired", "start an agent"},
       {"record deleted", change([](JobSituation& s) { s.job.record_type = "none", s.job.record.clear(); }), "live",
        "running", "runner 20", "wait", "its record was deleted"},
@@ -234,7 +242,7 @@ std::vector<Case> parked_cases() {
        "waits for its flow 33", "mycojobs flow explain 33", "of flow:33"},
       {"away", with(claimed("planned"), [](JobSituation& s) { s.job.claim.message = "message:12:101"; }), "planned",
        "away", "to another context", "mycojobs message show 12:101", "of message:12:101"},
-      {"slots", with(held(), [](JobSituation& s) { s.slot_takers = {"job:12:1"}; }), "held", "slots_taken",
+      {"slots", with(held(), [](JobSituation& s) { s.slot_owners = {"job:12:1"}; }), "held", "slots_taken",
        "1 of 1 job that concurrency key db allows runs now", "job explain 12:1", "runs: job:12:1"},
       {"no taker", held(), "held", "slot_free", "no job of that key runs", "doctor --rebuild"},
       {"hold lost", claimed("held"), "held", "place_lost", "concurrency key", "doctor --rebuild"},
@@ -292,7 +300,7 @@ TEST(Explain, NamesReasonEvidenceAndNextAction) {
     EXPECT_EQ(out.state, each.state);
     EXPECT_EQ(out.cause, each.cause);
     EXPECT_THAT(out.reason, HasSubstr(each.reason));
-    EXPECT_THAT(out.next, HasSubstr(each.next));
+    EXPECT_THAT(out.next_action, HasSubstr(each.next));
     EXPECT_THAT(out.evidence, Not(IsEmpty())) << "nothing was shown";
     EXPECT_THAT(out.evidence, Contains(HasSubstr(each.evidence)));
   }
@@ -321,9 +329,9 @@ TEST(Explain, ReportsAnomaliesThatNameTheJob) {
 
 TEST(Explain, CommandsNameANonDefaultContext) {
   JobSituation about = ended("error", "exit");
-  EXPECT_THAT(explain(about).next, HasSubstr("`mycojobs job retry 12:7`"));
+  EXPECT_THAT(explain(about).next_action, HasSubstr("`mycojobs job retry 12:7`"));
   about.context = 3;
-  EXPECT_THAT(explain(about).next, HasSubstr("`mycojobs job retry 12:7 --context 3`"));
+  EXPECT_THAT(explain(about).next_action, HasSubstr("`mycojobs job retry 12:7 --context 3`"));
 }
 
 TEST(Explain, ManyDependenciesAreCountedNotListed) {
@@ -353,8 +361,8 @@ TEST(Explain, ForeignNamesCreateNoCommand) {
     set(about, "prerequisites", R"(["approval:)" + hostile + R"("])");
     if (!about.queue.empty()) about.queue = "queue:" + hostile;
     if (!about.job.claim.queue.empty()) about.job.claim.queue = "queue:" + hostile;
-    about.job.held_by = {hostile};
-    EXPECT_THAT(explain(about).next, Not(HasSubstr("`curl")));
+    about.job.held_by_keys = {hostile};
+    EXPECT_THAT(explain(about).next_action, Not(HasSubstr("`curl")));
   }
 }
 

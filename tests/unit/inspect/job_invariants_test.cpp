@@ -16,71 +16,73 @@ namespace {
 
 constexpr std::uint64_t kNow = 1000000;
 
-struct Looked {
-  JobStoreState places;
+struct JobFixture {
+  JobStoreState stored;
   JobHistory history;
   FactListDifference listing;
   std::optional<std::uint32_t> in_queue = 0;
-  bool other_entries = false;
+  bool in_other_list = false;
 
-  JobInspection sight() const {
-    return {places,   history,      listing, history.has_facts() ? "queue:python" : places.claim.queue,
-            in_queue, other_entries};
+  JobInspection inspection() const {
+    return {stored,   history,      listing, history.has_facts() ? "queue:python" : stored.claim.queue,
+            in_queue, in_other_list};
   }
-  void claim(const std::string& name, const std::string& value) { set(places.claim_fields, name, value); }
-  void record(const std::string& name, const std::string& value) { set(places.record, name, value); }
+  void claim(const std::string& name, const std::string& value) { set(stored.claim_fields, name, value); }
+  void record(const std::string& name, const std::string& value) { set(stored.record, name, value); }
   static void set(Fields& fields, const std::string& name, const std::string& value) {
     std::erase_if(fields, [&](const auto& each) { return each.first == name; });
     if (!value.empty()) fields.emplace_back(name, value);
   }
-  void forget_claim() {
-    const std::string queue = places.claim.queue;
-    places.claim = {};
-    places.claim.queue = queue;
-    places.claim_fields.clear();
-    places.claim_type = "none";
+  void clear_claim() {
+    const std::string queue = stored.claim.queue;
+    stored.claim = {};
+    stored.claim.queue = queue;
+    stored.claim_fields.clear();
+    stored.claim_type = "none";
   }
-  void forget_record() {
-    places.record.clear();
-    places.record_type = "none";
+  void clear_record() {
+    stored.record.clear();
+    stored.record_type = "none";
   }
 };
 
-void write_claim(Looked& of) {
-  const ClaimView& claim = of.places.claim;
+void write_claim(JobFixture& fixture) {
+  const ClaimView& claim = fixture.stored.claim;
   const auto number = [&](const char* name, std::uint64_t value) {
-    if (value > 0) of.claim(name, std::to_string(value));
+    if (value > 0) fixture.claim(name, std::to_string(value));
   };
-  of.claim("state", claim.state), of.claim("queue", claim.queue), of.claim("claim_id", claim.claim_id);
-  of.claim("token", claim.token_hash), of.claim("reason", claim.reason), of.claim("status", claim.status);
-  of.claim("detail", claim.detail), of.claim("end", claim.end_digest), of.claim("instance", claim.instance);
-  of.claim("message", claim.message), of.claim("flow", claim.flow), of.claim("priority", "0");
+  fixture.claim("state", claim.state), fixture.claim("queue", claim.queue), fixture.claim("claim_id", claim.claim_id);
+  fixture.claim("token", claim.token_hash), fixture.claim("reason", claim.reason),
+      fixture.claim("status", claim.status);
+  fixture.claim("detail", claim.detail), fixture.claim("end", claim.end_digest),
+      fixture.claim("instance", claim.instance);
+  fixture.claim("message", claim.message), fixture.claim("flow", claim.flow), fixture.claim("priority", "0");
   number("epoch", claim.epoch), number("attempt", claim.attempt), number("runner", claim.runner);
-  number("lease_ms", claim.lease_ms), number("until_ms", claim.until_ms), number("ended_ms", claim.ended_ms);
-  if (claim.attempt > 0) of.claim("deliveries", std::to_string(claim.deliveries));
+  number("lease_ms", claim.lease_ms), number("until_ms", claim.lease_until_ms), number("ended_ms", claim.ended_ms);
+  if (claim.attempt > 0) fixture.claim("deliveries", std::to_string(claim.deliveries));
   std::string revisions;
   for (const std::uint64_t each : claim.revisions) revisions += (revisions.empty() ? "" : " ") + std::to_string(each);
-  of.claim("revs", revisions);
+  fixture.claim("revs", revisions);
 }
 
 // Returns a consistent job with these facts.
-Looked sound(const std::string& facts) {
-  Looked out;
+JobFixture make_consistent_job(const std::string& facts) {
+  JobFixture out;
   for (const Fact& each : history(facts)) EXPECT_FALSE(fold(out.history.folded, each)) << facts;
   const FoldedJob& folded = out.history.folded;
   out.history.queue = 0;
-  JobStoreState& job = out.places;
+  JobStoreState& job = out.stored;
   job.job_key = "job:12:1";
   job.record_type = job.claim_type = "hash";
   job.now_ms = kNow;
-  job.seen = "digest";
-  job.in_jobs = job.log_ended = true;
+  job.digest = "digest";
+  job.in_job_index = job.log_ended = true;
   job.claim = claim_of(folded, "queue:python");
-  if (folded.state == JobState::live) job.claim.until_ms = kNow + 30000;
-  if (folded.state == JobState::live) job.lease_until_ms = job.claim.until_ms;
+  if (folded.state == JobState::live) job.claim.lease_until_ms = kNow + 30000;
+  if (folded.state == JobState::live) job.lease_until_ms = job.claim.lease_until_ms;
   if (folded.state == JobState::delayed) job.due_ms = folded.due_ms;
   if (folded.state == JobState::prerequisites) job.check_ms = kNow;
-  if (folded.state == JobState::ended) job.in_ended = true;
+  if (folded.state == JobState::ended) job.in_ended_index = true;
   if (folded.state == JobState::queued) out.in_queue = 1;
   out.record("status", std::string(to_string(folded.status)));
   out.record("detail", folded.detail);
@@ -89,300 +91,321 @@ Looked sound(const std::string& facts) {
   write_claim(out);
   return out;
 }
-Looked queued() { return sound("scheduled"); }
-Looked live() { return sound("scheduled;" + kA); }
-Looked ended() { return sound("scheduled;" + kA + ";" + completed('A')); }
-Looked delayed() { return sound("scheduled due=4000000"); }
-Looked limited(Looked of) {  // limited by the concurrency key db; a running job holds the slot
-  of.record("concurrency_key", "db");
-  of.places.limited = true;
-  if (of.places.claim.state != "live") return of;
-  of.claim("ckey", "db");
-  of.places.claim.concurrency_key = "db";
-  of.places.takes_slot = true;
-  of.places.slots = {"db"};
-  return of;
+JobFixture make_queued() { return make_consistent_job("scheduled"); }
+JobFixture make_live() { return make_consistent_job("scheduled;" + kA); }
+JobFixture make_ended() { return make_consistent_job("scheduled;" + kA + ";" + completed('A')); }
+JobFixture make_delayed() { return make_consistent_job("scheduled due=4000000"); }
+JobFixture make_limited(JobFixture fixture) {  // limited by the concurrency key db; a running job holds the slot
+  fixture.record("concurrency_key", "db");
+  fixture.stored.has_limit = true;
+  if (fixture.stored.claim.state != "live") return fixture;
+  fixture.claim("ckey", "db");
+  fixture.stored.claim.concurrency_key = "db";
+  fixture.stored.occupies_slot = true;
+  fixture.stored.slot_keys = {"db"};
+  return fixture;
 }
-Looked held() {
-  Looked out = limited(sound("parked why=held"));
+JobFixture make_held() {
+  JobFixture out = make_limited(make_consistent_job("parked why=held"));
   out.claim("held", "db");
-  out.places.held = true;
-  out.places.held_by = {"db"};
+  out.stored.is_held = true;
+  out.stored.held_by_keys = {"db"};
   return out;
 }
-Looked waiting() {  // waits for job:12:2
-  Looked out = sound("parked why=dependencies");
-  out.places.waits_for = {"job:12:2"};
-  out.places.dependencies = {{"job:12:2", true, false, true, true}};
+JobFixture make_waiting() {  // waits for job:12:2
+  JobFixture out = make_consistent_job("parked why=dependencies");
+  out.stored.awaited_jobs = {"job:12:2"};
+  out.stored.dependencies = {{"job:12:2", true, false, true, true}};
   return out;
 }
-Looked bare() {  // a job of another client, in its queue
-  Looked out;
-  out.places.job_key = "job:12:1";
-  out.places.record_type = "hash";
-  out.places.claim_type = "none";
-  out.places.claim.queue = "queue:python";
-  out.places.in_jobs = true;
-  out.places.seen = "digest";
+JobFixture make_bare() {  // a job of another client, in its queue
+  JobFixture out;
+  out.stored.job_key = "job:12:1";
+  out.stored.record_type = "hash";
+  out.stored.claim_type = "none";
+  out.stored.claim.queue = "queue:python";
+  out.stored.in_job_index = true;
+  out.stored.digest = "digest";
   out.record("status", "dispatched");
   out.in_queue = 1;
   return out;
 }
 
-std::string text_of(const JobFix& fix) {
+std::string to_text(const JobFix& fix) {
   static const std::vector<std::string> kinds{"delete_claim", "set_claim", "drop_claim", "set_record", "enter",
                                               "leave",        "lease",     "enqueue",    "finish",     "restore"};
-  static const std::vector<std::string> places{"",        "jobs",  "leases",   "delayed", "prerequisites", "ended",
+  static const std::vector<std::string> stored{"",        "jobs",  "leases",   "delayed", "prerequisites", "ended",
                                                "overdue", "queue", "priority", "slots",   "held",          "waits"};
   std::string out = kinds.at(static_cast<std::size_t>(fix.kind));
-  if (fix.place != JobFix::JobIndex::none) out += ' ' + places.at(static_cast<std::size_t>(fix.place));
-  if (!fix.of.empty()) out += ' ' + fix.of;
+  if (fix.index != JobFix::JobIndex::none) out += ' ' + stored.at(static_cast<std::size_t>(fix.index));
+  if (!fix.argument.empty()) out += ' ' + fix.argument;
   if (fix.score > 0) out += ' ' + std::to_string(fix.score);
-  for (const auto& [name, value] : fix.words) out += ' ' + name + (value.empty() ? "" : '=' + value);
+  for (const auto& [name, value] : fix.fields) out += ' ' + name + (value.empty() ? "" : '=' + value);
   return out;
 }
 // Formats as "rule: fix, fix; rule; also: fix".
-std::string text_of(const JobVerdict& verdict) {
+std::string to_text(const JobVerdict& verdict) {
   std::string out;
-  const auto tell = [&](const std::string& what, const std::vector<JobFix>& fixes) {
+  const auto append = [&](const std::string& what, const std::vector<JobFix>& fixes) {
     out += (out.empty() ? "" : "; ") + what;
-    for (std::size_t i = 0; i < fixes.size(); ++i) out += (i == 0 ? ": " : ", ") + text_of(fixes[i]);
+    for (std::size_t i = 0; i < fixes.size(); ++i) out += (i == 0 ? ": " : ", ") + to_text(fixes[i]);
   };
-  for (const JobFinding& each : verdict.findings) tell(each.rule, each.fixes);
-  if (!verdict.besides.empty()) tell("also", verdict.besides);
+  for (const JobFinding& each : verdict.findings) append(each.rule, each.fixes);
+  if (!verdict.silent_fixes.empty()) append("also", verdict.silent_fixes);
   return out;
 }
 
-struct Row {
+struct InvariantCase {
   const char* name;
-  Looked of;
-  std::function<void(Looked&)> broken;
+  JobFixture fixture;
+  std::function<void(JobFixture&)> corrupt;
   std::string verdict;
 };
-void as_it_is(Looked&) {}
+void leave_unchanged(JobFixture&) {}
 
-std::vector<Row> rows_of_claims() {
+std::vector<InvariantCase> rows_of_claims() {
   return {
-      {"a queued job", queued(), as_it_is, ""},
-      {"a live one", live(), as_it_is, ""},
-      {"an ended one", ended(), as_it_is, ""},
-      {"a delayed one", delayed(), as_it_is, ""},
-      {"a held one", held(), as_it_is, ""},
-      {"one that waits", waiting(), as_it_is, ""},
-      {"another client's", bare(), as_it_is, ""},
-      {"one of a limited key", limited(live()), as_it_is, ""},
-      {"a claim that is none", queued(),
-       [](Looked& l) {
-         l.forget_claim();
-         l.places.claim_type = "string";
+      {"a queued job", make_queued(), leave_unchanged, ""},
+      {"a live one", make_live(), leave_unchanged, ""},
+      {"an ended one", make_ended(), leave_unchanged, ""},
+      {"a delayed one", make_delayed(), leave_unchanged, ""},
+      {"a held one", make_held(), leave_unchanged, ""},
+      {"one that waits", make_waiting(), leave_unchanged, ""},
+      {"another client's", make_bare(), leave_unchanged, ""},
+      {"one of a limited key", make_limited(make_live()), leave_unchanged, ""},
+      {"a claim that is none", make_queued(),
+       [](JobFixture& l) {
+         l.clear_claim();
+         l.stored.claim_type = "string";
        },
        "claim-type: delete_claim, set_claim state=queued queue=queue:python revs=1 priority=0"},
-      {"a claim that is none of a bare job", bare(), [](Looked& l) { l.places.claim_type = "list"; },
+      {"a claim that is none of a bare job", make_bare(), [](JobFixture& l) { l.stored.claim_type = "list"; },
        "claim-type: delete_claim"},
-      {"no claim", delayed(), [](Looked& l) { l.forget_claim(); },
+      {"no claim", make_delayed(), [](JobFixture& l) { l.clear_claim(); },
        "claim-missing: set_claim state=delayed queue=queue:python revs=1 priority=0"},
-      {"no claim of a live job", live(), [](Looked& l) { l.forget_claim(); },
+      {"no claim of a live job", make_live(), [](JobFixture& l) { l.clear_claim(); },
        "claim-missing: set_claim state=live queue=queue:python claim_id=A token=hashA epoch=5 attempt=1 deliveries=1 "
        "runner=20 instance=inst lease_ms=30000 revs=1 2 priority=0, lease"},
-      {"a lower epoch", live(), [](Looked& l) { l.claim("epoch", "4"), l.places.claim.epoch = 4; },
+      {"a lower epoch", make_live(), [](JobFixture& l) { l.claim("epoch", "4"), l.stored.claim.epoch = 4; },
        "claim-facts: set_claim epoch=5, lease"},
-      {"a state that nobody knows", ended(), [](Looked& l) { l.claim("state", "lost"), l.places.claim.state = "lost"; },
+      {"a state that nobody knows", make_ended(),
+       [](JobFixture& l) { l.claim("state", "lost"), l.stored.claim.state = "lost"; },
        "claim-facts: set_claim state=ended"},
-      {"a claim of a job that was never claimed", queued(),
-       [](Looked& l) { l.claim("claim_id", "forged"), l.claim("runner", "x"), l.claim("attempt", "0"); },
+      {"a claim of a job that was never claimed", make_queued(),
+       [](JobFixture& l) { l.claim("claim_id", "forged"), l.claim("runner", "x"), l.claim("attempt", "0"); },
        "claim-facts: drop_claim claim_id runner"},
-      {"the same of a bare job", bare(), [](Looked& l) { l.claim("epoch", "7"), l.places.claim.epoch = 7; },
+      {"the same of a bare job", make_bare(), [](JobFixture& l) { l.claim("epoch", "7"), l.stored.claim.epoch = 7; },
        "claim-facts: drop_claim epoch"},
-      {"nobody knows how long the lease is", live(),
-       [](Looked& l) { l.claim("lease_ms", ""), l.places.claim.lease_ms = 0; },
+      {"nobody knows how long the lease is", make_live(),
+       [](JobFixture& l) { l.claim("lease_ms", ""), l.stored.claim.lease_ms = 0; },
        "claim-facts: set_claim lease_ms=30000, lease"},
-      {"a detail that its end does not have", sound("scheduled;cancelled detail=cancelled"),
-       [](Looked& l) { l.claim("detail", "mine"); }, "claim-facts: set_claim detail=cancelled"},
-      {"no priority on the claim", queued(), [](Looked& l) { l.claim("priority", ""); }, "also: set_claim priority=0"},
+      {"a detail that its end does not have", make_consistent_job("scheduled;cancelled detail=cancelled"),
+       [](JobFixture& l) { l.claim("detail", "mine"); }, "claim-facts: set_claim detail=cancelled"},
+      {"no priority on the claim", make_queued(), [](JobFixture& l) { l.claim("priority", ""); },
+       "also: set_claim priority=0"},
   };
 }
 
-std::vector<Row> rows_of_journals() {
+std::vector<InvariantCase> rows_of_journals() {
   return {
-      {"a fact is gone", live(),
-       [](Looked& l) {
+      {"a fact is gone", make_live(),
+       [](JobFixture& l) {
          l.listing.missing = {3};
-         l.claim("revs", "1 2 3"), l.places.claim.revisions = {1, 2, 3};
+         l.claim("revs", "1 2 3"), l.stored.claim.revisions = {1, 2, 3};
        },
        "fact-missing: restore 1 2"},
-      {"all facts are gone", queued(),
-       [](Looked& l) {
+      {"all facts are gone", make_queued(),
+       [](JobFixture& l) {
          l.history.folded = FoldedJob{};
          l.history.queue = JobHistory::kNoQueue;
          l.listing.missing = {1};
        },
        "fact-missing: restore"},
-      {"no fact was ever listed", queued(),
-       [](Looked& l) {
+      {"no fact was ever listed", make_queued(),
+       [](JobFixture& l) {
          l.history.folded = FoldedJob{};
          l.history.queue = JobHistory::kNoQueue;
-         l.claim("revs", ""), l.places.claim.revisions.clear();
+         l.claim("revs", ""), l.stored.claim.revisions.clear();
        },
        "claim-facts: restore"},
-      {"a fact that does not fit", live(),
-       [](Looked& l) {
+      {"a fact that does not fit", make_live(),
+       [](JobFixture& l) {
          l.history.problem = FactProblem{kFactKind, "revision 3: exploded is not a known kind of fact"};
        },
        "fact-kind: restore 1 2"},
-      {"a fact that is not listed", live(),
-       [](Looked& l) {
+      {"a fact that is not listed", make_live(),
+       [](JobFixture& l) {
          l.listing.unlisted = {2};
-         l.claim("revs", "1"), l.places.claim.revisions = {1};
+         l.claim("revs", "1"), l.stored.claim.revisions = {1};
        },
        "fact-unlisted: set_claim revs=1 2"},
-      {"others' facts are listed", live(),
-       [](Looked& l) {
+      {"others' facts are listed", make_live(),
+       [](JobFixture& l) {
          l.listing.foreign = {9};
-         l.claim("revs", "1 2 9"), l.places.claim.revisions = {1, 2, 9};
+         l.claim("revs", "1 2 9"), l.stored.claim.revisions = {1, 2, 9};
        },
        "claim-facts: set_claim revs=1 2"},
-      {"others' facts are listed, and the claim is another: it may know more", queued(),
-       [](Looked& l) {
+      {"others' facts are listed, and the claim is another: it may know more", make_queued(),
+       [](JobFixture& l) {
          l.listing.foreign = {9};
-         l.claim("revs", "1 9"), l.places.claim.revisions = {1, 9};
-         l.claim("state", "ended"), l.places.claim.state = "ended", l.places.claim.status = "finished";
-         l.in_queue = 0, l.places.in_ended = true;
+         l.claim("revs", "1 9"), l.stored.claim.revisions = {1, 9};
+         l.claim("state", "ended"), l.stored.claim.state = "ended", l.stored.claim.status = "finished";
+         l.in_queue = 0, l.stored.in_ended_index = true;
          l.record("status", "finished"), l.record("detail", "");
        },
        "claim-facts: restore 1; claim-facts"},
-      {"claim and record know of a later claim than the facts", live(),
-       [](Looked& l) {
-         l.claim("epoch", "9"), l.places.claim.epoch = 9;
+      {"claim and record know of a later claim than the facts", make_live(),
+       [](JobFixture& l) {
+         l.claim("epoch", "9"), l.stored.claim.epoch = 9;
          l.record("epoch", "9");
        },
        "claim-facts: restore 1 2"},
-      {"facts in two journals", live(), [](Looked& l) { l.history.elsewhere = 1; }, "fact-elsewhere"},
+      {"facts in two journals", make_live(), [](JobFixture& l) { l.history.second_queue = 1; },
+       "fact-in-other-journal"},
   };
 }
 
-std::vector<Row> rows_of_places() {
+std::vector<InvariantCase> rows_of_places() {
   return {
-      {"queued, in no queue", queued(), [](Looked& l) { l.in_queue = 0; }, "no-place: enter queue queue:python"},
-      {"queued, nobody has looked", queued(), [](Looked& l) { l.in_queue.reset(); }, ""},
-      {"prioritised, in no queue", queued(), [](Looked& l) { l.in_queue = 0, l.claim("priority", "5"); },
-       "no-place: enter priority queue:python"},
-      {"prioritised, in the list", queued(), [](Looked& l) { l.claim("priority", "5"); },
+      {"queued, in no queue", make_queued(), [](JobFixture& l) { l.in_queue = 0; },
+       "job-not-indexed: enter queue queue:python"},
+      {"queued, nobody has looked", make_queued(), [](JobFixture& l) { l.in_queue.reset(); }, ""},
+      {"prioritised, in no queue", make_queued(), [](JobFixture& l) { l.in_queue = 0, l.claim("priority", "5"); },
+       "job-not-indexed: enter priority queue:python"},
+      {"prioritised, in the list", make_queued(), [](JobFixture& l) { l.claim("priority", "5"); },
        "also: enter priority queue:python, leave queue queue:python"},
-      {"prioritised without a priority", queued(), [](Looked& l) { l.in_queue = 0, l.places.in_priority = true; },
-       "entry-second: enter queue queue:python, leave priority queue:python"},
-      {"delayed, and no index says until when", delayed(), [](Looked& l) { l.places.due_ms.reset(); },
-       "no-place: enter delayed 4000000"},
-      {"nobody asks its prerequisites", sound("parked why=prerequisite"), [](Looked& l) { l.places.check_ms.reset(); },
-       "no-place: enter prerequisites 1000000"},
-      {"held by nothing", held(), [](Looked& l) { l.places.held = false, l.places.held_by.clear(); },
-       "no-place: set_claim held=db, enter held db"},
-      {"held, and its slot is free", held(), [](Looked& l) { l.places.slot_free = true; }, "held-free: enqueue held"},
-      {"ended, and retention forgets it", ended(), [](Looked& l) { l.places.in_ended = false; },
-       "no-place: enter ended 1003"},
-      {"queued and delayed", queued(), [](Looked& l) { l.places.due_ms = 5; }, "two-places: leave delayed"},
-      {"live and ended", live(), [](Looked& l) { l.places.in_ended = true; }, "two-places: leave ended"},
-      {"live and asked for prerequisites", live(), [](Looked& l) { l.places.check_ms = 5; },
-       "two-places: leave prerequisites"},
-      {"queued and waiting", queued(),
-       [](Looked& l) {
-         l.places.waits_for = {"job:12:2", "job:12:3"};
+      {"prioritised without a priority", make_queued(),
+       [](JobFixture& l) { l.in_queue = 0, l.stored.in_priority_index = true; },
+       "queue-entry-duplicate: enter queue queue:python, leave priority queue:python"},
+      {"delayed, and no index says until when", make_delayed(), [](JobFixture& l) { l.stored.due_ms.reset(); },
+       "job-not-indexed: enter delayed 4000000"},
+      {"nobody asks its prerequisites", make_consistent_job("parked why=prerequisite"),
+       [](JobFixture& l) { l.stored.check_ms.reset(); }, "job-not-indexed: enter prerequisites 1000000"},
+      {"held by nothing", make_held(), [](JobFixture& l) { l.stored.is_held = false, l.stored.held_by_keys.clear(); },
+       "job-not-indexed: set_claim held=db, enter held db"},
+      {"held, and its slot is free", make_held(), [](JobFixture& l) { l.stored.has_free_slot = true; },
+       "held-with-free-slots: enqueue held"},
+      {"ended, and retention forgets it", make_ended(), [](JobFixture& l) { l.stored.in_ended_index = false; },
+       "job-not-indexed: enter ended 1003"},
+      {"queued and delayed", make_queued(), [](JobFixture& l) { l.stored.due_ms = 5; },
+       "job-indexed-twice: leave delayed"},
+      {"live and ended", make_live(), [](JobFixture& l) { l.stored.in_ended_index = true; },
+       "job-indexed-twice: leave ended"},
+      {"live and asked for prerequisites", make_live(), [](JobFixture& l) { l.stored.check_ms = 5; },
+       "job-indexed-twice: leave prerequisites"},
+      {"queued and waiting", make_queued(),
+       [](JobFixture& l) {
+         l.stored.awaited_jobs = {"job:12:2", "job:12:3"};
        },
-       "two-places: leave waits job:12:2, leave waits job:12:3"},
-      {"queued and held", queued(), [](Looked& l) { l.places.held_by = {"db"}; }, "two-places: leave held db"},
-      {"live and prioritised", live(), [](Looked& l) { l.places.in_priority = true; },
-       "two-places: leave priority queue:python"},
-      {"waits for nothing that anybody knows of", waiting(),
-       [](Looked& l) {
-         l.places.waits_for.clear();
-         l.places.dependencies = {{"job:12:2", true, false, false, false}};
+       "job-indexed-twice: leave waits job:12:2, leave waits job:12:3"},
+      {"queued and held", make_queued(), [](JobFixture& l) { l.stored.held_by_keys = {"db"}; },
+       "job-indexed-twice: leave held db"},
+      {"live and prioritised", make_live(), [](JobFixture& l) { l.stored.in_priority_index = true; },
+       "job-indexed-twice: leave priority queue:python"},
+      {"waits for nothing that anybody knows of", make_waiting(),
+       [](JobFixture& l) {
+         l.stored.awaited_jobs.clear();
+         l.stored.dependencies = {{"job:12:2", true, false, false, false}};
        },
-       "no-place; no-place: enter waits job:12:2"},
-      {"its end would not wake it", waiting(), [](Looked& l) { l.places.dependencies[0].wakes = false; },
-       "no-place: enter waits job:12:2"},
-      {"waits for one that has ended", waiting(),
-       [](Looked& l) {
-         l.places.waits_for.push_back("job:12:3");
-         l.places.dependencies.push_back({"job:12:3", false, true, true, true});
+       "job-not-indexed; job-not-indexed: enter waits job:12:2"},
+      {"its end would not wake it", make_waiting(), [](JobFixture& l) { l.stored.dependencies[0].wakes_job = false; },
+       "job-not-indexed: enter waits job:12:2"},
+      {"waits for one that has ended", make_waiting(),
+       [](JobFixture& l) {
+         l.stored.awaited_jobs.push_back("job:12:3");
+         l.stored.dependencies.push_back({"job:12:3", false, true, true, true});
        },
        "waiting-ended: leave waits job:12:3"},
-      {"waits, and all has ended", waiting(), [](Looked& l) { l.places.dependencies[0].ended = true; },
+      {"waits, and all has ended", make_waiting(), [](JobFixture& l) { l.stored.dependencies[0].ended = true; },
        "waiting-ended: enqueue dependencies"},
-      {"not a whole look", waiting(), [](Looked& l) { l.places.dependencies.clear(), l.places.seen.clear(); }, ""},
-      {"nobody sees when it has waited too long", queued(),
-       [](Looked& l) { l.record("queue_timeout_ms", "500"), l.record("queued_ms", "1000"); },
-       "wait-unwatched: enter overdue 1500, set_claim overdue=1"},
-      {"its wait is limited no more", live(), [](Looked& l) { l.places.wait_until_ms = 5; },
-       "wait-unwatched: leave overdue"},
-      {"not listed", ended(), [](Looked& l) { l.places.in_jobs = false, l.record("ended_ms", "1003"); },
-       "not-listed: enter jobs 1003000"},
-      {"a bare one need not be", bare(), [](Looked& l) { l.places.in_jobs = false; }, "also: enter jobs 1000"},
-      {"ended, and pushed once more", ended(), [](Looked& l) { l.in_queue = 1; },
-       "entry-second: leave queue queue:python"},
-      {"which its end had left there", ended(), [](Looked& l) { l.in_queue = 1, l.places.claim.leftover = true; }, ""},
-      {"queued twice", queued(), [](Looked& l) { l.in_queue = 2; }, "entry-second"},
-      {"in another queue too", queued(), [](Looked& l) { l.other_entries = true; }, "entry-second"},
+      {"not a whole look", make_waiting(),
+       [](JobFixture& l) { l.stored.dependencies.clear(), l.stored.digest.clear(); }, ""},
+      {"nobody sees when it has waited too long", make_queued(),
+       [](JobFixture& l) { l.record("queue_timeout_ms", "500"), l.record("queued_ms", "1000"); },
+       "wait-not-indexed: enter overdue 1500, set_claim overdue=1"},
+      {"its wait is limited no more", make_live(), [](JobFixture& l) { l.stored.wait_until_ms = 5; },
+       "wait-not-indexed: leave overdue"},
+      {"not listed", make_ended(), [](JobFixture& l) { l.stored.in_job_index = false, l.record("ended_ms", "1003"); },
+       "job-not-listed: enter jobs 1003000"},
+      {"a bare one need not be", make_bare(), [](JobFixture& l) { l.stored.in_job_index = false; },
+       "also: enter jobs 1000"},
+      {"ended, and pushed once more", make_ended(), [](JobFixture& l) { l.in_queue = 1; },
+       "queue-entry-duplicate: leave queue queue:python"},
+      {"which its end had left there", make_ended(),
+       [](JobFixture& l) { l.in_queue = 1, l.stored.claim.has_stale_entry = true; }, ""},
+      {"queued twice", make_queued(), [](JobFixture& l) { l.in_queue = 2; }, "queue-entry-duplicate"},
+      {"in another queue too", make_queued(), [](JobFixture& l) { l.in_other_list = true; }, "queue-entry-duplicate"},
   };
 }
 
-std::vector<Row> rows_of_leases_and_records() {
+std::vector<InvariantCase> rows_of_leases_and_records() {
   return {
-      {"a lease of nothing", bare(),
-       [](Looked& l) {
-         l.forget_record();
-         l.places.lease_until_ms = 5;
+      {"a lease of nothing", make_bare(),
+       [](JobFixture& l) {
+         l.clear_record();
+         l.stored.lease_until_ms = 5;
          l.in_queue = 0;
        },
        "lease-index: leave leases"},
-      {"live without a lease", live(), [](Looked& l) { l.places.lease_until_ms.reset(); }, "lease-index: lease"},
-      {"a lease that is indexed wrongly", live(), [](Looked& l) { l.places.lease_until_ms = 5; }, "lease-index: lease"},
-      {"a lease that nobody recovers", live(), [](Looked& l) { l.places.now_ms += 70000; }, "lease-overdue"},
-      {"a slot of a job that is held", held(), [](Looked& l) { l.places.slots = {"db"}; },
+      {"live without a lease", make_live(), [](JobFixture& l) { l.stored.lease_until_ms.reset(); },
+       "lease-index: lease"},
+      {"a lease that is indexed wrongly", make_live(), [](JobFixture& l) { l.stored.lease_until_ms = 5; },
+       "lease-index: lease"},
+      {"a lease that nobody recovers", make_live(), [](JobFixture& l) { l.stored.now_ms += 70000; }, "lease-overdue"},
+      {"a slot of a job that is held", make_held(), [](JobFixture& l) { l.stored.slot_keys = {"db"}; },
        "slot-stray: leave slots db"},
-      {"a claim that notes a slot", queued(), [](Looked& l) { l.claim("ckey", "db"); }, "slot-stray: drop_claim ckey"},
-      {"no slot", limited(live()), [](Looked& l) { l.places.slots.clear(); },
+      {"a claim that notes a slot", make_queued(), [](JobFixture& l) { l.claim("ckey", "db"); },
+       "slot-stray: drop_claim ckey"},
+      {"no slot", make_limited(make_live()), [](JobFixture& l) { l.stored.slot_keys.clear(); },
        "slot-missing: enter slots db, set_claim ckey=db"},
-      {"a slot that its claim does not note", limited(live()), [](Looked& l) { l.claim("ckey", ""); },
+      {"a slot that its claim does not note", make_limited(make_live()), [](JobFixture& l) { l.claim("ckey", ""); },
        "also: set_claim ckey=db"},
-      {"a slot of another key", limited(live()),
-       [](Looked& l) {
+      {"a slot of another key", make_limited(make_live()),
+       [](JobFixture& l) {
          l.claim("ckey", "tape");
-         l.places.slots.push_back("tape");
+         l.stored.slot_keys.push_back("tape");
        },
        "slot-stray: set_claim ckey=db, leave slots tape"},
-      {"a slot, and its key limits nothing", live(), [](Looked& l) { l.claim("ckey", "db"), l.places.slots = {"db"}; },
+      {"a slot, and its key limits nothing", make_live(),
+       [](JobFixture& l) { l.claim("ckey", "db"), l.stored.slot_keys = {"db"}; },
        "slot-stray: drop_claim ckey, leave slots db"},
-      {"a record that says started", queued(), [](Looked& l) { l.record("status", "started"); },
+      {"a record that says started", make_queued(), [](JobFixture& l) { l.record("status", "started"); },
        "started-unclaimed: set_record status=dispatched"},
-      {"a record that says dispatched", ended(), [](Looked& l) { l.record("status", "dispatched"); },
-       "record-words: set_record status=finished detail=ok"},
-      {"a record with a lower epoch", live(), [](Looked& l) { l.record("epoch", "4"); }, "record-words"},
-      {"a record with a higher one", live(), [](Looked& l) { l.record("epoch", "6"); }, "record-epoch"},
-      {"no record", queued(), [](Looked& l) { l.forget_record(); }, "record-gone: finish its record was deleted"},
-      {"no record of a live job: it is its owner's", live(), [](Looked& l) { l.forget_record(); },
-       "record-gone: leave jobs"},
-      {"no record of an ended job", ended(), [](Looked& l) { l.forget_record(); }, "record-gone: leave jobs"},
-      {"nor a list that has it", ended(), [](Looked& l) { l.forget_record(), l.places.in_jobs = false; }, ""},
-      {"another client's key", ended(), [](Looked& l) { l.forget_record(), l.places.record_type = "string"; },
+      {"a record that says dispatched", make_ended(), [](JobFixture& l) { l.record("status", "dispatched"); },
+       "record-overwritten: set_record status=finished detail=ok"},
+      {"a record with a lower epoch", make_live(), [](JobFixture& l) { l.record("epoch", "4"); }, "record-overwritten"},
+      {"a record with a higher one", make_live(), [](JobFixture& l) { l.record("epoch", "6"); }, "record-epoch"},
+      {"no record", make_queued(), [](JobFixture& l) { l.clear_record(); },
+       "record-deleted: finish its record was deleted"},
+      {"no record of a live job: it is its owner's", make_live(), [](JobFixture& l) { l.clear_record(); },
+       "record-deleted: leave jobs"},
+      {"no record of an ended job", make_ended(), [](JobFixture& l) { l.clear_record(); },
+       "record-deleted: leave jobs"},
+      {"nor a list that has it", make_ended(), [](JobFixture& l) { l.clear_record(), l.stored.in_job_index = false; },
+       ""},
+      {"another client's key", make_ended(), [](JobFixture& l) { l.clear_record(), l.stored.record_type = "string"; },
        "record-type: leave jobs"},
-      {"no last line", ended(), [](Looked& l) { l.places.log_ended = false; }, "log-open"},
-      {"bare, in no queue", bare(), [](Looked& l) { l.in_queue = 0; }, "bare-unqueued: enter queue queue:python"},
-      {"created, to be started", bare(), [](Looked& l) { l.in_queue = 0, l.record("detail", "created"); }, ""},
-      {"bare, in another queue", bare(), [](Looked& l) { l.in_queue = 0, l.other_entries = true; }, ""},
-      {"bare, and says started", bare(), [](Looked& l) { l.record("status", "started"); },
+      {"no last line", make_ended(), [](JobFixture& l) { l.stored.log_ended = false; }, "log-incomplete"},
+      {"bare, in no queue", make_bare(), [](JobFixture& l) { l.in_queue = 0; },
+       "record-not-queued: enter queue queue:python"},
+      {"created, to be started", make_bare(), [](JobFixture& l) { l.in_queue = 0, l.record("detail", "created"); }, ""},
+      {"bare, in another queue", make_bare(), [](JobFixture& l) { l.in_queue = 0, l.in_other_list = true; }, ""},
+      {"bare, and says started", make_bare(), [](JobFixture& l) { l.record("status", "started"); },
        "started-unclaimed: set_record status=dispatched"},
-      {"bare, and says nothing", bare(), [](Looked& l) { l.record("status", ""); },
-       "record-words: set_record status=dispatched"},
-      {"bare and over, and pushed", bare(), [](Looked& l) { l.record("status", "finished"); }, "entry-second"},
-      {"an entry without a record", bare(), [](Looked& l) { l.forget_record(); }, "entry-stray"},
+      {"bare, and says nothing", make_bare(), [](JobFixture& l) { l.record("status", ""); },
+       "record-overwritten: set_record status=dispatched"},
+      {"bare and over, and pushed", make_bare(), [](JobFixture& l) { l.record("status", "finished"); },
+       "queue-entry-duplicate"},
+      {"an entry without a record", make_bare(), [](JobFixture& l) { l.clear_record(); }, "queue-entry-stray"},
   };
 }
 
-void check(const std::vector<Row>& rows) {
-  for (const Row& row : rows) {
-    Looked looked = row.of;
-    row.broken(looked);
-    const JobVerdict verdict = check_invariants(looked.sight());
-    EXPECT_EQ(text_of(verdict), row.verdict) << row.name;
+void check(const std::vector<InvariantCase>& rows) {
+  for (const InvariantCase& row : rows) {
+    JobFixture looked = row.fixture;
+    row.corrupt(looked);
+    const JobVerdict verdict = check_invariants(looked.inspection());
+    EXPECT_EQ(to_text(verdict), row.verdict) << row.name;
     for (const JobFinding& each : verdict.findings) {
       EXPECT_TRUE(each.text.starts_with("job:12:1 ")) << each.text;
       EXPECT_EQ(each.subject, "job:12:1") << row.name;
@@ -397,28 +420,28 @@ TEST(JobInvariants, LeasesSlotsAndRecordsAreChecked) { check(rows_of_leases_and_
 
 // A fix that moves the job rebuilds its index entries; the claim is fixed first, and a restoring fact is written last.
 TEST(JobInvariants, FixesAreOrderedForASingleStep) {
-  Looked looked = held();
-  looked.places.slot_free = true;
-  looked.places.due_ms = 5;
+  JobFixture looked = make_held();
+  looked.stored.has_free_slot = true;
+  looked.stored.due_ms = 5;
   looked.claim("priority", "");
-  const JobVerdict going = check_invariants(looked.sight());
+  const JobVerdict going = check_invariants(looked.inspection());
   EXPECT_EQ(going.findings.size(), 2U);
-  const JobRepairPlan first = repair_plan(going);
-  ASSERT_EQ(first.of.size(), 1U);
-  EXPECT_EQ(first.of[0]->rule, "held-free");
+  const JobRepairPlan first = make_repair_plan(going);
+  ASSERT_EQ(first.findings.size(), 1U);
+  EXPECT_EQ(first.findings[0]->rule, "held-with-free-slots");
   ASSERT_EQ(first.fixes.size(), 2U);
-  EXPECT_EQ(text_of(first.fixes[0]), "set_claim priority=0");
-  EXPECT_EQ(text_of(first.fixes[1]), "enqueue held");
+  EXPECT_EQ(to_text(first.fixes[0]), "set_claim priority=0");
+  EXPECT_EQ(to_text(first.fixes[1]), "enqueue held");
 
-  looked = live();
+  looked = make_live();
   looked.history.problem = FactProblem{kFactKind, "revision 3: exploded is not a known kind of fact"};
-  looked.places.lease_until_ms.reset();
+  looked.stored.lease_until_ms.reset();
   looked.claim("priority", "");
-  const JobRepairPlan all = repair_plan(check_invariants(looked.sight()));
+  const JobRepairPlan all = make_repair_plan(check_invariants(looked.inspection()));
   ASSERT_EQ(all.fixes.size(), 3U);
-  EXPECT_EQ(text_of(all.fixes[0]), "set_claim priority=0");
-  EXPECT_EQ(text_of(all.fixes[1]), "lease");
-  EXPECT_EQ(text_of(all.fixes[2]), "restore 1 2");
+  EXPECT_EQ(to_text(all.fixes[0]), "set_claim priority=0");
+  EXPECT_EQ(to_text(all.fixes[1]), "lease");
+  EXPECT_EQ(to_text(all.fixes[2]), "restore 1 2");
 }
 
 }  // namespace

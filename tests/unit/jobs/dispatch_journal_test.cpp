@@ -42,7 +42,7 @@ TEST(DispatchJournal, F61ProblemsHideTokensAndControlCharacters) {
   Fact one = fact(taken('B', 1, 2), 2);
   EXPECT_EQ(fold(job, one)->text.find("hashB"), std::string::npos);
   one = fact("heartbeat", 3);
-  one.more.emplace_back("c", "\x1b[2J\n" + std::string(5000, 'x'));
+  one.fields.emplace_back("c", "\x1b[2J\n" + std::string(5000, 'x'));
   const std::string text = fold(job, one)->text;
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
   EXPECT_EQ(text.find('\n'), std::string::npos);
@@ -65,7 +65,7 @@ TEST(DispatchJournal, ClaimMatchesTheFacts) {
   EXPECT_EQ(ended.state + ' ' + ended.status + ' ' + ended.detail, "ended error cancelled");
   EXPECT_EQ(ended.ended_ms, 1004U);
   EXPECT_TRUE(ended.claim_id.empty()) << "the system ended it: nobody may repeat that end";
-  EXPECT_FALSE(claim_of(FoldedJob{}, "").present);
+  EXPECT_FALSE(claim_of(FoldedJob{}, "").exists);
 }
 
 // The fold and the state machine in state_machines.h are separate tables; this test keeps them consistent. In every
@@ -106,10 +106,10 @@ TEST(DispatchJournal, EveryValidFactIsAnEventOfTheStateMachine) {
                          static_cast<int>(job.deliveries + 1)),
                    revision);
       } else if (kinds[pick] == "failed by system") {
-        one.more = {{"detail", "queue_timeout"}};
+        one.fields = {{"detail", "queue_timeout"}};
       } else {
-        for (const char* name : {"c", "e", "g", "d", "a"}) one.more.emplace_back(name, "x");
-        for (auto& [name, value] : one.more) {
+        for (const char* name : {"c", "e", "g", "d", "a"}) one.fields.emplace_back(name, "x");
+        for (auto& [name, value] : one.fields) {
           if (name == "c") value = job.claim_id;
           if (name == "e") value = std::to_string(job.epoch);
           if (name == "d") value = std::to_string(job.deliveries);
@@ -161,7 +161,7 @@ TEST(DispatchJournal, InvalidEntriesDoNotStopTheFold) {
     one.revision = below(20) == 0 ? below(5) : revision;
     one.at_ms = below(10) == 0 ? 0 : revision;
     one.kind = below(20) == 0 ? values[below(10)] : std::string(to_string(static_cast<FactKind>(below(15))));
-    for (unsigned i = below(10); i > 0; --i) one.more.emplace_back(names[below(13)], values[below(10)]);
+    for (unsigned i = below(10); i > 0; --i) one.fields.emplace_back(names[below(13)], values[below(10)]);
     const auto problem = fold(job, one);
     EXPECT_TRUE(!problem || !problem->text.empty());
     EXPECT_EQ(job.status, status_of(job.state, job.status));

@@ -21,7 +21,7 @@ class SealedEnvelope : public ::testing::Test {
     return seal({kind, 9, kSentAt, ""}, {{"text", "héllo"}, {"number", 5}}, key_).value();
   }
   static std::string unreadable(const json& sealed) {
-    const auto read = read_envelope(sealed);
+    const auto read = parse_envelope(sealed);
     if (read) return "";
     EXPECT_EQ(read.error().code, Code::invalid);
     return read.error().message;
@@ -39,7 +39,7 @@ TEST_F(SealedEnvelope, RoundTrips) {
   for (const EnvelopeKind kind :
        {EnvelopeKind::message, EnvelopeKind::answer, EnvelopeKind::logs, EnvelopeKind::cancel}) {
     const json sealed = json::parse(seal_one(kind).dump());  // as sent over the network
-    const auto read = read_envelope(sealed);
+    const auto read = parse_envelope(sealed);
     ASSERT_TRUE(read) << read.error().message;
     EXPECT_EQ(read->kind, kind) << to_string(kind);
     EXPECT_EQ(read->context, 9U);
@@ -136,8 +136,8 @@ TEST_F(SealedEnvelope, IsNotAReceipt) {
 }
 
 TEST(MessageNames, RoundTrip) {
-  const MessageName name{12, 101, std::string(64, 'a')};
-  const auto read = read_message_name(json::parse(to_json(name).dump()));
+  const MessageRef name{12, 101, std::string(64, 'a')};
+  const auto read = parse_message_ref(json::parse(to_json(name).dump()));
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->caller, 12U);
   EXPECT_EQ(read->id, 101U);
@@ -145,28 +145,28 @@ TEST(MessageNames, RoundTrip) {
 }
 
 TEST(MessageNames, NameTheInvalidField) {
-  const json good = to_json(MessageName{12, 101, std::string(64, 'a')});
+  const json good = to_json(MessageRef{12, 101, std::string(64, 'a')});
   for (const char* field : {"caller", "id", "content"}) {
     json bad = good;
     bad.erase(field);
-    EXPECT_EQ(read_message_name(bad).error().message, std::string(field) + ": is missing");
+    EXPECT_EQ(parse_message_ref(bad).error().message, std::string(field) + ": is missing");
     bad[field] = json::array();
-    EXPECT_THAT(read_message_name(bad).error().message, StartsWith(std::string(field) + ": is not of type "));
+    EXPECT_THAT(parse_message_ref(bad).error().message, StartsWith(std::string(field) + ": is not of type "));
   }
   for (const char* text : {"", "A", "g", " ", "aa"}) {
     json bad = good;
     bad["content"] = std::string(63, 'a') + text;
-    EXPECT_THAT(read_message_name(bad).error().message, StartsWith("content: ")) << text;
+    EXPECT_THAT(parse_message_ref(bad).error().message, StartsWith("content: ")) << text;
   }
   for (const char* field : {"caller", "id"}) {
     for (const std::uint64_t number :
          {std::uint64_t{0}, std::uint64_t{1} << 32, std::numeric_limits<std::uint64_t>::max()}) {
       json bad = good;
       bad[field] = number;
-      EXPECT_THAT(read_message_name(bad).error().message, StartsWith(std::string(field) + ": is not between"));
+      EXPECT_THAT(parse_message_ref(bad).error().message, StartsWith(std::string(field) + ": is not between"));
     }
   }
-  EXPECT_THAT(read_message_name(json("x")).error().message, HasSubstr("is not of type object"));
+  EXPECT_THAT(parse_message_ref(json("x")).error().message, HasSubstr("is not of type object"));
 }
 
 }  // namespace

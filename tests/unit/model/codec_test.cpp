@@ -93,7 +93,7 @@ TYPED_TEST(Codec, NonObjectIsOneProblem) {
 }
 
 DecodeResult<Job> job_with(const std::string& field, const std::string& text) { return decode<Job>({{field, text}}); }
-std::string problem_of(const std::string& field, const std::string& text) {
+std::string decode_error(const std::string& field, const std::string& text) {
   return join(job_with(field, text).problems);
 }
 
@@ -130,44 +130,44 @@ TEST(JobHash, InvalidTimeoutIsNamed) {
     EXPECT_NE(read.problems[0].message.find(" is not a whole number from 1 to 4294967295"), std::string::npos);
     EXPECT_FALSE(read.record.timeout) << "the default is kept";
   }
-  EXPECT_EQ(problem_of("timeout", "-1"), "timeout: -1 is not a whole number from 1 to 4294967295");
-  EXPECT_EQ(problem_of("timeout", "abc"), "timeout: \"abc\" is not a whole number from 1 to 4294967295");
+  EXPECT_EQ(decode_error("timeout", "-1"), "timeout: -1 is not a whole number from 1 to 4294967295");
+  EXPECT_EQ(decode_error("timeout", "abc"), "timeout: \"abc\" is not a whole number from 1 to 4294967295");
   EXPECT_EQ(job_with("timeout", "4294967295").record.timeout, 4294967295U);
   EXPECT_EQ(job_with("timeout", "0").record.timeout, 0U) << "validate() refuses it";
 }
 
 TEST(JobHash, IdsAndCountsDoNotOverflow) {
-  EXPECT_EQ(problem_of("id", "4294967296"), "id: 4294967296 is not a whole number from 1 to 4294967295");
-  EXPECT_EQ(problem_of("retries", "256"), "retries: 256 is not a whole number from 0 to 255");
-  EXPECT_EQ(problem_of("epoch", "18446744073709551616"),
+  EXPECT_EQ(decode_error("id", "4294967296"), "id: 4294967296 is not a whole number from 1 to 4294967295");
+  EXPECT_EQ(decode_error("retries", "256"), "retries: 256 is not a whole number from 0 to 255");
+  EXPECT_EQ(decode_error("epoch", "18446744073709551616"),
             "epoch: 18446744073709551616 is not a whole number from 0 to 18446744073709551615");
   EXPECT_EQ(job_with("epoch", "18446744073709551615").record.epoch, 18446744073709551615U);
-  EXPECT_EQ(problem_of("dependends", "[1,4294967296]"),
+  EXPECT_EQ(decode_error("dependends", "[1,4294967296]"),
             "dependends[1]: 4294967296 is not a whole number from 1 to 4294967295");
-  EXPECT_EQ(problem_of("dependends", "[1.5]"), "dependends[0]: 1.5 is not a whole number from 1 to 4294967295");
-  EXPECT_EQ(problem_of("priority", "1e9"), "priority: 1e9 is not a whole number from -100 to 100");
+  EXPECT_EQ(decode_error("dependends", "[1.5]"), "dependends[0]: 1.5 is not a whole number from 1 to 4294967295");
+  EXPECT_EQ(decode_error("priority", "1e9"), "priority: 1e9 is not a whole number from -100 to 100");
 }
 
 TEST(JobHash, ListInPlaceOfAMapIsNamedUnlessEmpty) {
   EXPECT_TRUE(job_with("env_vars", "[]").ok());
   EXPECT_TRUE(job_with("dependends", "{}").ok());
-  EXPECT_EQ(problem_of("env_vars", "[1]"), "env_vars: \"[1]\" is not a map");
-  EXPECT_EQ(problem_of("dependends", "{\"1\":2}"), "dependends: \"{\"1\":2}\" is not a list");
-  EXPECT_EQ(problem_of("env_vars", "\"{}\""), "env_vars: \"\"{}\"\" is not a list or a map");
-  EXPECT_EQ(problem_of("env_vars", "{\"A\":[]}"), "env_vars[\"A\"]: \"[]\" is not a single value");
-  EXPECT_EQ(problem_of("dependends", "[null]"), "dependends[0]: is null");
+  EXPECT_EQ(decode_error("env_vars", "[1]"), "env_vars: \"[1]\" is not a map");
+  EXPECT_EQ(decode_error("dependends", "{\"1\":2}"), "dependends: \"{\"1\":2}\" is not a list");
+  EXPECT_EQ(decode_error("env_vars", "\"{}\""), "env_vars: \"\"{}\"\" is not a list or a map");
+  EXPECT_EQ(decode_error("env_vars", "{\"A\":[]}"), "env_vars[\"A\"]: \"[]\" is not a single value");
+  EXPECT_EQ(decode_error("dependends", "[null]"), "dependends[0]: is null");
 }
 
 TEST(JobHash, InvalidJsonIsNamedWithItsPlace) {
-  EXPECT_EQ(problem_of("env_vars", "{\"A\":"),
+  EXPECT_EQ(decode_error("env_vars", "{\"A\":"),
             "env_vars: not JSON at line 1 column 6: unexpected end of input; expected '[', '{', or a literal");
-  EXPECT_EQ(problem_of("result", "{\"A\":1,\n\"A\":2}"),
+  EXPECT_EQ(decode_error("result", "{\"A\":1,\n\"A\":2}"),
             "result: JSON has the same key twice in one object at line 2 column 1");
-  EXPECT_NE(problem_of("env_vars", "{\"A\":\"\xFF\"}").find("ill-formed UTF-8"), std::string::npos);
+  EXPECT_NE(decode_error("env_vars", "{\"A\":\"\xFF\"}").find("ill-formed UTF-8"), std::string::npos);
 }
 
 TEST(JobHash, EnumsNeedTheExactWord) {
-  EXPECT_EQ(problem_of("status", "Started"),
+  EXPECT_EQ(decode_error("status", "Started"),
             "status: \"Started\" is not one of dispatched, waiting_for_prerequisites, started, error, finished");
   EXPECT_EQ(job_with("status", "Started").record.status, JobStatus::dispatched);
   EXPECT_EQ(join(decode<Runner>({{"local", "yes"}}).problems), "local: \"yes\" is not true or false");
@@ -187,7 +187,7 @@ TEST(JobHash, ScriptOfTenMebibytesOfAnyBytesRoundTrips) {
 }
 
 TEST(JobHash, MessagesShowAShortPrintableValue) {
-  const std::string message = problem_of("timeout", std::string(1U << 20, '\x1B'));
+  const std::string message = decode_error("timeout", std::string(1U << 20, '\x1B'));
   EXPECT_LT(message.size(), 140U);
   EXPECT_EQ(message.find('\x1B'), std::string::npos);
 }

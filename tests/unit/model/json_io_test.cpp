@@ -11,18 +11,18 @@
 namespace mycojobs {
 namespace {
 
-std::string error_of(std::string_view text) {
+std::string parse_error(std::string_view text) {
   const auto parsed = parse_json(text);
   return parsed ? "" : parsed.error().message;
 }
 
 TEST(Json, DepthIsCappedBeforeParsing) {
   const std::string fits = std::string(64, '[') + std::string(64, ']');
-  EXPECT_EQ(error_of(fits), "");
-  EXPECT_EQ(error_of('[' + fits + ']'), "JSON nests deeper than 64 levels at line 1 column 65");
-  EXPECT_NE(error_of(std::string(8U << 20, '[')), "");
-  EXPECT_NE(error_of(std::string(8U << 20, '{')), "");
-  EXPECT_EQ(error_of('"' + std::string(1000, '[') + "\\\"[" + '"'), "") << "brackets in a string do not nest";
+  EXPECT_EQ(parse_error(fits), "");
+  EXPECT_EQ(parse_error('[' + fits + ']'), "JSON nests deeper than 64 levels at line 1 column 65");
+  EXPECT_NE(parse_error(std::string(8U << 20, '[')), "");
+  EXPECT_NE(parse_error(std::string(8U << 20, '{')), "");
+  EXPECT_EQ(parse_error('"' + std::string(1000, '[') + "\\\"[" + '"'), "") << "brackets in a string do not nest";
 }
 
 TEST(Json, SizeIsCappedBeforeParsing) {
@@ -33,32 +33,32 @@ TEST(Json, SizeIsCappedBeforeParsing) {
 }
 
 TEST(Json, DuplicateKeysAreRejectedWithTheirPlace) {
-  EXPECT_EQ(error_of("{\"a\":1,\n  \"b\":{\"a\":2},\n  \"a\":3}"),
+  EXPECT_EQ(parse_error("{\"a\":1,\n  \"b\":{\"a\":2},\n  \"a\":3}"),
             "JSON has the same key twice in one object at line 3 column 3");
-  EXPECT_NE(error_of(R"({"a":1,"\u0061":2})"), "") << "spelled otherwise, the same key";
-  EXPECT_EQ(error_of(R"([{"a":1},{"a":2}])"), "");
+  EXPECT_NE(parse_error(R"({"a":1,"\u0061":2})"), "") << "spelled otherwise, the same key";
+  EXPECT_EQ(parse_error(R"([{"a":1},{"a":2}])"), "");
 }
 
 // The library's parser with a callback scans all members at the end of each object: 10^10 steps for this text.
 TEST(Json, ManyObjectsNeedLinearTime) {
   std::string text = "{";
   for (int i = 0; i < 200000; ++i) text += (i == 0 ? "\"" : ",\"") + std::to_string(i) + "\":{}";
-  EXPECT_EQ(error_of(text + "}"), "");
-  EXPECT_NE(error_of(text + ",\"7\":{}}"), "");
+  EXPECT_EQ(parse_error(text + "}"), "");
+  EXPECT_NE(parse_error(text + ",\"7\":{}}"), "");
 }
 
 TEST(Json, ErrorsNameLineAndColumnAndNotTheInput) {
-  EXPECT_EQ(error_of("{\n  \"a\": tru\n}"), "not JSON at line 2 column 11: invalid literal");
-  EXPECT_EQ(error_of(""), "not JSON at line 1 column 1: it is empty");
-  EXPECT_EQ(error_of(" "), "not JSON at line 1 column 2: unexpected end of input; expected '[', '{', or a literal");
-  EXPECT_EQ(error_of("[1]x"), "not JSON at line 1 column 4: invalid literal; expected end of input");
-  EXPECT_LT(error_of('"' + std::string(1U << 20, 'x')).size(), 200U);
-  EXPECT_EQ(error_of("[1e999]"), "JSON has a number out of range");
+  EXPECT_EQ(parse_error("{\n  \"a\": tru\n}"), "not JSON at line 2 column 11: invalid literal");
+  EXPECT_EQ(parse_error(""), "not JSON at line 1 column 1: it is empty");
+  EXPECT_EQ(parse_error(" "), "not JSON at line 1 column 2: unexpected end of input; expected '[', '{', or a literal");
+  EXPECT_EQ(parse_error("[1]x"), "not JSON at line 1 column 4: invalid literal; expected end of input");
+  EXPECT_LT(parse_error('"' + std::string(1U << 20, 'x')).size(), 200U);
+  EXPECT_EQ(parse_error("[1e999]"), "JSON has a number out of range");
   for (const char* text : {"{", "}", "[", "]", "\"", "\"\\", "{\"a\"", "{\"a\":", "[1,", "nul", "\xFF", "\"\xC3\"",
                            "1 2", "{\"a\":1,}", "'a'", "NaN", "\xEF\xBB\xBF"}) {
-    EXPECT_NE(error_of(text), "") << text;
-    EXPECT_EQ(error_of(text).find('\n'), std::string::npos);
-    EXPECT_TRUE(is_utf8(error_of(text)));
+    EXPECT_NE(parse_error(text), "") << text;
+    EXPECT_EQ(parse_error(text).find('\n'), std::string::npos);
+    EXPECT_TRUE(is_utf8(parse_error(text)));
   }
 }
 

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "coordinator/notice_body.h"
+#include "model/codec.h"
+#include "model/job_validation.h"
 #include "model/notify_targets.h"
 #include "net/web_address.h"
 #include "net/webhook.h"
@@ -79,7 +81,7 @@ TEST(NotifyTargets, TypedTargetIsAddedToAList) {
 
 TEST(NotifyTargets, BodyDescribesOnlyThisEnd) {
   Notice notice;
-  notice.of = "job:12:7";
+  notice.record_key = "job:12:7";
   notice.finished = true;
   notice.ended_us = 1732312312123456;
   Job job;
@@ -89,17 +91,17 @@ TEST(NotifyTargets, BodyDescribesOnlyThisEnd) {
   job.result = {{"n", "7"}, {"text", "7"}};
   job.result_json = {"n"};
   job.ended_ms = 1732312312123;
-  const json body = json::parse(notice_body(3, notice, encode(job)));
+  const json body = json::parse(make_notice_body(3, notice, encode(job)));
   EXPECT_EQ(body["type"], "job.ended");
   EXPECT_EQ(body["timestamp"], "2024-11-22T21:51:52Z");
   EXPECT_EQ(body["data"]["key"], "job:12:7");
   EXPECT_EQ(body["data"]["result"], json::parse(R"({"n": 7, "text": "7"})"));
-  EXPECT_EQ(notice_id(3, notice), "3/job:12:7@1732312312123456");
+  EXPECT_EQ(make_notice_id(3, notice), "3/job:12:7@1732312312123456");
   job.ended_ms += 1;  // the job has ended again since then
-  EXPECT_FALSE(json::parse(notice_body(3, notice, encode(job)))["data"].contains("result"));
+  EXPECT_FALSE(json::parse(make_notice_body(3, notice, encode(job)))["data"].contains("result"));
   job.ended_ms -= 1;
   job.result["large"] = std::string(20000, 'x');
-  const json large = json::parse(notice_body(3, notice, encode(job)));
+  const json large = json::parse(make_notice_body(3, notice, encode(job)));
   EXPECT_FALSE(large["data"].contains("result"));
   EXPECT_EQ(large["data"]["result_omitted"], true);
 }

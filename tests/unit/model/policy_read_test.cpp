@@ -5,6 +5,7 @@
 
 #include "model/policy_json.h"
 #include "sandbox/seccomp/filter.h"
+#include "text/json.h"
 
 namespace mycojobs {
 namespace {
@@ -196,8 +197,8 @@ TEST(PolicyText, CeilingAllowsUnlimitedAndAnyCallButNotKill) {
 
 TEST(PolicyText, NeverInnocentCallsMatchTheSandbox) {
   std::size_t found = 0;
-  for (const char* name : sandbox::never_innocent_calls()) {
-    EXPECT_TRUE(is_never_innocent(name)) << name;
+  for (const char* name : sandbox::forbidden_calls()) {
+    EXPECT_TRUE(is_forbidden_syscall(name)) << name;
     EXPECT_TRUE(is_known_syscall(name)) << name;
     ++found;
   }
@@ -205,13 +206,13 @@ TEST(PolicyText, NeverInnocentCallsMatchTheSandbox) {
   std::size_t known = 0;
   for (const auto& all : {sandbox::allowed_calls(), sandbox::allowed_calls_with_exec()}) {
     for (const char* name : all) {
-      EXPECT_FALSE(is_never_innocent(name)) << name;
+      EXPECT_FALSE(is_forbidden_syscall(name)) << name;
       ++known;
     }
   }
-  for (const auto& call : sandbox::refused_calls()) EXPECT_FALSE(is_never_innocent(call.syscall)) << call.syscall;
+  for (const auto& call : sandbox::refused_calls()) EXPECT_FALSE(is_forbidden_syscall(call.syscall)) << call.syscall;
   EXPECT_GT(known, 100U);
-  EXPECT_FALSE(is_never_innocent("read"));
+  EXPECT_FALSE(is_forbidden_syscall("read"));
   EXPECT_TRUE(is_known_syscall("read"));
   EXPECT_FALSE(is_known_syscall(""));
 }

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "model/codec.h"
+#include "model/job_validation.h"
 #include "text/utf8.h"
 
 namespace mycojobs {

@@ -10,7 +10,7 @@ using ::testing::HasSubstr;
 
 const std::string kPost = "POST / HTTP/1.1\r\nHost: x\r\n", kChunked = kPost + "Transfer-Encoding: chunked\r\n\r\n";
 
-struct Kept final : HttpRequestParser::Body {
+struct RecordingBody final : HttpRequestParser::Body {
   Result<void> add(std::string_view bytes) override {
     text += bytes;
     return {};
@@ -19,17 +19,18 @@ struct Kept final : HttpRequestParser::Body {
 };
 
 // Returns a parser that has parsed the head.
-HttpRequestParser behind(const std::string& head, bool trailers = true) {
+HttpRequestParser make_parser(const std::string& head, bool trailers = true) {
   HttpRequestParser parser(8192, trailers);
-  const auto taken = parser.take_head(head);
-  EXPECT_TRUE(taken && *taken == head.size()) << head;
+  const auto head_size = parser.parse_head(head);
+  EXPECT_TRUE(head_size && *head_size == head.size()) << head;
   return parser;
 }
 
 // Feeds the bytes in two parts; bytes of the first part that were not consumed are fed again.
-Result<std::size_t> take_in_two(HttpRequestParser& parser, std::string_view bytes, std::size_t cut, Kept& body) {
-  MJ_TRY(first, parser.take_body(bytes.substr(0, cut), body));
-  MJ_TRY(second, parser.take_body(bytes.substr(first), body));
+Result<std::size_t> feed_in_two_parts(HttpRequestParser& parser, std::string_view bytes, std::size_t cut,
+                                      RecordingBody& body) {
+  MJ_TRY(first, parser.parse_body(bytes.substr(0, cut), body));
+  MJ_TRY(second, parser.parse_body(bytes.substr(first), body));
   return first + second;
 }
 
@@ -37,10 +38,10 @@ TEST(HttpRequestParser, HeadIsParsedInAnyPieces) {
   const std::string head = "PUT /a?b HTTP/1.0\r\nHost: x\r\nX-Two:\t a b  \r\n\r\n";
   for (std::size_t cut = 0; cut < head.size(); ++cut) {
     HttpRequestParser parser(8192);
-    EXPECT_EQ(parser.take_head(head.substr(0, cut)).value_or(1), 0U) << cut;
+    EXPECT_EQ(parser.parse_head(head.substr(0, cut)).value_or(1), 0U) << cut;
     EXPECT_FALSE(parser.has_head());
-    EXPECT_EQ(parser.take_head(head + "rest").value_or(0), head.size()) << cut;
-    EXPECT_TRUE(parser.has_head() && parser.done());
+    EXPECT_EQ(parser.parse_head(head + "rest").value_or(0), head.size()) << cut;
+    EXPECT_TRUE(parser.has_head() && parser.is_complete());
     EXPECT_EQ(parser.method(), "PUT");
     EXPECT_EQ(parser.target(), "/a?b");
     EXPECT_FALSE(parser.is_http_1_1() || parser.is_keep_alive());
@@ -51,55 +52,57 @@ TEST(HttpRequestParser, HeadIsParsedInAnyPieces) {
 TEST(HttpRequestParser, HeadHasALimit) {
   const std::string head = kPost + "X: " + std::string(1000, 'x') + "\r\n\r\n";
   HttpRequestParser fits(head.size()), too_long(head.size() - 1), without_end(100);
-  EXPECT_EQ(fits.take_head(head + std::string(5000, 'y')).value_or(0), head.size());
-  EXPECT_EQ(too_long.take_head(head).error().code, Code::too_large);
-  EXPECT_EQ(without_end.take_head(head.substr(0, 101)).error().code, Code::too_large);
+  EXPECT_EQ(fits.parse_head(head + std::string(5000, 'y')).value_or(0), head.size());
+  EXPECT_EQ(too_long.parse_head(head).error().code, Code::too_large);
+  EXPECT_EQ(without_end.parse_head(head.substr(0, 101)).error().code, Code::too_large);
 }
 
 // Requests that the HTTP library accepts.
 TEST(HttpRequestParser, LenientLibrarySyntaxIsRejected) {
-  for (const char* more : {"A: b\r\n c\r\n", "A:\r\n b\r\n", "A: b\r\n\tc\r\n", "Content-Length: 1, 1\r\n",
-                           "Content-Length: 1\r\nContent-Length: 1\r\n", "Transfer-Encoding: gzip, chunked\r\n",
-                           "Transfer-Encoding: gzip\r\n", "Transfer-Encoding: identity\r\nContent-Length: 1\r\n",
-                           "Host: x\r\n", "Origin: a\r\nOrigin: a\r\n", "Authorization: a\r\nauthorization: a\r\n"}) {
+  for (const char* invalid_fields :
+       {"A: b\r\n c\r\n", "A:\r\n b\r\n", "A: b\r\n\tc\r\n", "Content-Length: 1, 1\r\n",
+        "Content-Length: 1\r\nContent-Length: 1\r\n", "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: gzip\r\n", "Transfer-Encoding: identity\r\nContent-Length: 1\r\n", "Host: x\r\n",
+        "Origin: a\r\nOrigin: a\r\n", "Authorization: a\r\nauthorization: a\r\n"}) {
     HttpRequestParser parser(8192);
-    EXPECT_FALSE(parser.take_head(kPost + more + "\r\n")) << more;
+    EXPECT_FALSE(parser.parse_head(kPost + invalid_fields + "\r\n")) << invalid_fields;
   }
   HttpRequestParser old(8192);
-  EXPECT_FALSE(old.take_head("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"));
+  EXPECT_FALSE(old.parse_head("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"));
 }
 
 TEST(HttpRequestParser, BareLineEndIsRejectedBeforeTheHeadEnds) {
-  for (const char* begun : {"POST / HTTP/1.1\n", "POST / HTTP/1.1\r\nA: b\n", "POST / HTTP/1.1\r\n A", " POST", "\n"}) {
+  for (const char* malformed_head :
+       {"POST / HTTP/1.1\n", "POST / HTTP/1.1\r\nA: b\n", "POST / HTTP/1.1\r\n A", " POST", "\n"}) {
     HttpRequestParser parser(8192);
-    EXPECT_FALSE(parser.take_head(begun)) << begun;
+    EXPECT_FALSE(parser.parse_head(malformed_head)) << malformed_head;
   }
 }
 
 TEST(HttpRequestParser, BodyEndsAtItsLength) {
-  HttpRequestParser parser = behind(kPost + "Content-Length: 5\r\n\r\n");
-  Kept body;
-  EXPECT_EQ(*parser.take_body("abc", body), 3U);
-  EXPECT_FALSE(parser.done());
-  EXPECT_EQ(*parser.take_body("dePOST /", body), 2U);
-  EXPECT_TRUE(parser.done());
-  EXPECT_EQ(*parser.take_body("more", body), 0U);
+  HttpRequestParser parser = make_parser(kPost + "Content-Length: 5\r\n\r\n");
+  RecordingBody body;
+  EXPECT_EQ(*parser.parse_body("abc", body), 3U);
+  EXPECT_FALSE(parser.is_complete());
+  EXPECT_EQ(*parser.parse_body("dePOST /", body), 2U);
+  EXPECT_TRUE(parser.is_complete());
+  EXPECT_EQ(*parser.parse_body("more", body), 0U);
   EXPECT_EQ(body.text, "abcde");
-  EXPECT_TRUE(behind(kPost + "Content-Length: 0\r\n\r\n").done());
+  EXPECT_TRUE(make_parser(kPost + "Content-Length: 0\r\n\r\n").is_complete());
 }
 
 TEST(HttpRequestParser, ChunksEndWithTheirLastLineInAnyPieces) {
   const std::string chunks = "4\r\nabcd\r\nA;x=\"y\"\r\n0123456789\r\n000\r\nTrailer: a\r\nB: c\r\n\r\n";
   const std::string all = chunks + "GET http://x/ HTTP/1.1";
   for (std::size_t cut = 0; cut <= all.size(); ++cut) {
-    HttpRequestParser parser = behind(kChunked);
-    Kept body;
-    EXPECT_EQ(take_in_two(parser, all, cut, body).value_or(0), chunks.size()) << cut;
-    EXPECT_TRUE(parser.done());
+    HttpRequestParser parser = make_parser(kChunked);
+    RecordingBody body;
+    EXPECT_EQ(feed_in_two_parts(parser, all, cut, body).value_or(0), chunks.size()) << cut;
+    EXPECT_TRUE(parser.is_complete());
     EXPECT_EQ(body.text, "abcd0123456789");
     EXPECT_EQ(parser.fields().size(), 2U) << "trailers are no headers";
-    HttpRequestParser strict = behind(kChunked, false);
-    EXPECT_FALSE(take_in_two(strict, all, cut, body)) << cut;
+    HttpRequestParser strict = make_parser(kChunked, false);
+    EXPECT_FALSE(feed_in_two_parts(strict, all, cut, body)) << cut;
   }
 }
 
@@ -108,17 +111,17 @@ TEST(HttpRequestParser, ChunksEndWithTheirLastLineInAnyPieces) {
 TEST(HttpRequestParser, EmptyChunkedBodyEndsInAnyPieces) {
   for (const std::string chunks : {"0\r\n\r\n", "000\r\n\r\n", "0;a=b\r\n\r\n", "0\r\nX: y\r\n\r\n"}) {
     for (std::size_t step = 1; step <= chunks.size(); ++step) {
-      HttpRequestParser parser = behind(kChunked);
-      Kept body;
-      std::string given;
+      HttpRequestParser parser = make_parser(kChunked);
+      RecordingBody body;
+      std::string pending_bytes;
       for (std::size_t at = 0; at < chunks.size(); at += step) {
-        EXPECT_FALSE(parser.done());
-        given += chunks.substr(at, step);
-        const auto used = parser.take_body(given, body);
+        EXPECT_FALSE(parser.is_complete());
+        pending_bytes += chunks.substr(at, step);
+        const auto used = parser.parse_body(pending_bytes, body);
         ASSERT_TRUE(used) << used.error().message;
-        given.erase(0, *used);
+        pending_bytes.erase(0, *used);
       }
-      EXPECT_TRUE(parser.done() && given.empty()) << chunks << step;
+      EXPECT_TRUE(parser.is_complete() && pending_bytes.empty()) << chunks << step;
     }
   }
 }
@@ -146,26 +149,26 @@ TEST(HttpRequestParser, MalformedChunksAreAnError) {
                            "0\r\nA b: c"}) {
     const std::string bytes = text + std::string("\r\n\r\n0\r\n\r\n");
     for (std::size_t cut = 0; cut <= bytes.size(); ++cut) {
-      HttpRequestParser parser = behind(kChunked);
-      Kept body;
-      EXPECT_FALSE(take_in_two(parser, bytes, cut, body)) << text << " cut at " << cut;
+      HttpRequestParser parser = make_parser(kChunked);
+      RecordingBody body;
+      EXPECT_FALSE(feed_in_two_parts(parser, bytes, cut, body)) << text << " cut at " << cut;
     }
   }
 }
 
 TEST(HttpRequestParser, BodyFramingHasALimit) {
-  Kept body;
-  HttpRequestParser line = behind(kChunked), trailers = behind(kChunked), many = behind(kChunked);
-  EXPECT_EQ(line.take_body("1;" + std::string(20000, 'x'), body).error().code, Code::too_large);
+  RecordingBody body;
+  HttpRequestParser line = make_parser(kChunked), trailers = make_parser(kChunked), many = make_parser(kChunked);
+  EXPECT_EQ(line.parse_body("1;" + std::string(20000, 'x'), body).error().code, Code::too_large);
   std::string fields = "0\r\n", chunks;
   while (fields.size() < 40000) fields += "A: b\r\n";
-  EXPECT_EQ(trailers.take_body(fields, body).error().code, Code::too_large);
+  EXPECT_EQ(trailers.parse_body(fields, body).error().code, Code::too_large);
   while (chunks.size() < 60000) chunks += "1;a=b\r\nx\r\n";
-  EXPECT_EQ(many.take_body(chunks, body).error().code, Code::too_large);
+  EXPECT_EQ(many.parse_body(chunks, body).error().code, Code::too_large);
 }
 
 TEST(HttpRequestParser, BodyErrorEndsTheRequest) {
-  struct Refusing final : HttpRequestParser::Body {
+  struct RejectingBody final : HttpRequestParser::Body {
     Result<void> begin(std::uint64_t length) override {
       if (length > 10) return fail(Code::too_large, "begin");
       return {};
@@ -175,9 +178,9 @@ TEST(HttpRequestParser, BodyErrorEndsTheRequest) {
       return {};
     }
   } body;
-  HttpRequestParser length = behind(kPost + "Content-Length: 11\r\n\r\n"), chunked = behind(kChunked);
-  EXPECT_EQ(length.take_body("", body).error().code, Code::too_large);
-  EXPECT_EQ(chunked.take_body("1\r\nx", body).error().code, Code::unavailable);
+  HttpRequestParser length = make_parser(kPost + "Content-Length: 11\r\n\r\n"), chunked = make_parser(kChunked);
+  EXPECT_EQ(length.parse_body("", body).error().code, Code::too_large);
+  EXPECT_EQ(chunked.parse_body("1\r\nx", body).error().code, Code::unavailable);
 }
 
 TEST(HttpAnswerHead, DescribesBodyLengthAndKeepAlive) {

@@ -9,7 +9,7 @@ TEST(Networks, ContainTheirAddresses) {
   struct Row {
     std::vector<std::string> entries;
     const char* address;
-    bool held;
+    bool is_contained;
   };
   const Row rows[] = {{{"loopback"}, "127.8.9.1", true},
                       {{"loopback"}, "::1", true},
@@ -28,14 +28,14 @@ TEST(Networks, ContainTheirAddresses) {
   for (const Row& row : rows) {
     const auto networks = Networks::parse(row.entries);
     ASSERT_TRUE(networks);
-    EXPECT_EQ(networks->contains(*parse_ip(row.address)), row.held) << networks->text() << ' ' << row.address;
+    EXPECT_EQ(networks->contains(*parse_ip(row.address)), row.is_contained) << networks->text() << ' ' << row.address;
   }
 }
 
 TEST(Networks, RejectInvalidNetworks) {
-  for (const char* wrong :
+  for (const char* invalid_entry :
        {"", "localhost", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/x", "::/129", "127.1", "10.0.0.0/8 "})
-    EXPECT_FALSE(Networks::parse({wrong})) << wrong;
+    EXPECT_FALSE(Networks::parse({invalid_entry})) << invalid_entry;
 }
 
 }  // namespace

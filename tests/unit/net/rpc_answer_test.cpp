@@ -12,19 +12,19 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-using Shown = std::function<Result<json>(std::string_view, const json&)>;
-Result<json> exchanged(const std::string& request, const Shown& run, std::size_t max_bytes = 1000) {
-  return read_rpc_answer(answer_rpc(request, max_bytes, run));
+using RpcHandler = std::function<Result<json>(std::string_view, const json&)>;
+Result<json> call_method(const std::string& request, const RpcHandler& handler, std::size_t max_bytes = 1000) {
+  return read_rpc_answer(answer_rpc(request, max_bytes, handler));
 }
 Result<json> echo(std::string_view method, const json& params) { return json{{"method", method}, {"params", params}}; }
 
 TEST(RpcAnswer, ShowsTheErrorUnchanged) {
-  const auto answer = exchanged(rpc_request("message.deliver", {{"a", 1}}), echo);
+  const auto answer = call_method(rpc_request("message.deliver", {{"a", 1}}), echo);
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(*answer, (json{{"method", "message.deliver"}, {"params", {{"a", 1}}}}));
-  const auto without = exchanged(R"({"method":"x"})", echo);
-  ASSERT_TRUE(without);
-  EXPECT_EQ((*without)["params"], json::object());
+  const auto without_params = call_method(R"({"method":"x"})", echo);
+  ASSERT_TRUE(without_params);
+  EXPECT_EQ((*without_params)["params"], json::object());
 }
 
 TEST(RpcAnswer, HasTheIdOfItsRequest) {
@@ -39,7 +39,7 @@ TEST(RpcAnswer, HasTheIdOfItsRequest) {
 TEST(RpcAnswer, DistinguishesErrorsByTheirCode) {
   for (const Code code : {Code::invalid, Code::not_found, Code::conflict, Code::denied, Code::unavailable,
                           Code::too_large, Code::unsupported, Code::stale_claim, Code::internal}) {
-    const auto answer = exchanged(rpc_request("x", {}), [code](std::string_view, const json&) -> Result<json> {
+    const auto answer = call_method(rpc_request("x", {}), [code](std::string_view, const json&) -> Result<json> {
       return fail(code, "what is wrong");
     });
     ASSERT_FALSE(answer);
@@ -49,22 +49,22 @@ TEST(RpcAnswer, DistinguishesErrorsByTheirCode) {
 }
 
 TEST(RpcAnswer, RejectsNonRequests) {
-  const Shown never = [](std::string_view, const json&) -> Result<json> {
+  const RpcHandler unreachable_handler = [](std::string_view, const json&) -> Result<json> {
     ADD_FAILURE() << "it was run";
     return json();
   };
   for (const char* request : {"", "nonsense", "[]", "null", "7", "{}", R"({"method":7})", R"({"method":""})",
                               R"([{"method":"x"}])", "{\"method\":\"x\"", "\xff\xfe"}) {
-    const auto answer = exchanged(request, never);
+    const auto answer = call_method(request, unreachable_handler);
     ASSERT_FALSE(answer) << request;
     EXPECT_EQ(answer.error().code, Code::invalid) << request;
   }
-  const auto large = exchanged(R"({"method":"x","params":")" + std::string(1000, 'x') + "\"}", never);
+  const auto large = call_method(R"({"method":"x","params":")" + std::string(1000, 'x') + "\"}", unreachable_handler);
   ASSERT_FALSE(large);
 }
 
 TEST(RpcAnswer, NonTextErrorBecomesText) {
-  const auto answer = exchanged(
+  const auto answer = call_method(
       rpc_request("x", {}), [](std::string_view, const json&) -> Result<json> { return fail(Code::denied, "\xff!"); });
   ASSERT_FALSE(answer);
   EXPECT_THAT(answer.error().message, HasSubstr("!"));
@@ -73,18 +73,18 @@ TEST(RpcAnswer, NonTextErrorBecomesText) {
 TEST(RpcAnswer, InvalidAnswerIsARetriableInternalError) {
   for (const char* text : {"", "<html>", "[]", "7", "{}", R"({"id":1})", R"({"error":7})", R"({"error":{}})",
                            R"({"error":{"message":7,"data":{"word":"nonsense"}}})"}) {
-    const auto read = read_rpc_answer(text);
-    ASSERT_FALSE(read) << text;
-    EXPECT_EQ(read.error().code, Code::internal) << text;
+    const auto result = read_rpc_answer(text);
+    ASSERT_FALSE(result) << text;
+    EXPECT_EQ(result.error().code, Code::internal) << text;
   }
 }
 
 TEST(RpcAnswer, AddsTheRemedy) {
-  const auto read =
+  const auto result =
       read_rpc_answer(R"({"error":{"message":"no","data":{"word":"denied","remedy":"mycojobs context grant"}}})");
-  ASSERT_FALSE(read);
-  EXPECT_EQ(read.error().code, Code::denied);
-  EXPECT_EQ(read.error().message, "no; mycojobs context grant");
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, Code::denied);
+  EXPECT_EQ(result.error().message, "no; mycojobs context grant");
 }
 
 }  // namespace

@@ -15,9 +15,9 @@ RunSpec plain() {
 // Forks all wanted sandboxes and marks them ready, as Zygotes does.
 std::size_t fill(SandboxPool& pool, std::uint64_t& next) {
   std::size_t forked = 0;
-  while (pool.wanted() > 0) {
-    pool.forming(next);
-    pool.ready(next++);
+  while (pool.missing_count() > 0) {
+    pool.add_forming(next);
+    pool.mark_ready(next++);
     ++forked;
   }
   return forked;
@@ -25,34 +25,34 @@ std::size_t fill(SandboxPool& pool, std::uint64_t& next) {
 
 TEST(Pool, KeepsOneSpareAfterTheFirstRun) {
   SandboxPool pool(8);
-  EXPECT_EQ(pool.wanted(), 0U);
-  EXPECT_FALSE(pool.take(plain()));
-  EXPECT_EQ(pool.wanted(), 1U);
+  EXPECT_EQ(pool.missing_count(), 0U);
+  EXPECT_FALSE(pool.acquire(plain()));
+  EXPECT_EQ(pool.missing_count(), 1U);
 }
 
 TEST(Pool, WithoutCapacityKeepsNoSpares) {
   SandboxPool pool(0);
-  pool.take(plain());
-  EXPECT_EQ(pool.wanted(), 0U);
+  pool.acquire(plain());
+  EXPECT_EQ(pool.missing_count(), 0U);
 }
 
 TEST(Pool, ReturnsEachSpareOnce) {
   SandboxPool pool(8);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   fill(pool, next);
-  EXPECT_EQ(pool.take(plain()), 1U);
-  EXPECT_FALSE(pool.take(plain()));
+  EXPECT_EQ(pool.acquire(plain()), 1U);
+  EXPECT_FALSE(pool.acquire(plain()));
 }
 
 TEST(Pool, DoublesWhenEmptyUpToTheMaximum) {
   SandboxPool pool(8);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   for (const std::size_t max : {1U, 2U, 4U, 8U, 8U}) {
     fill(pool, next);
     std::size_t taken = 0;
-    while (pool.take(plain())) ++taken;
+    while (pool.acquire(plain())) ++taken;
     EXPECT_EQ(taken, max);
   }
 }
@@ -60,26 +60,26 @@ TEST(Pool, DoublesWhenEmptyUpToTheMaximum) {
 TEST(Pool, ShrinksByUnusedSparesDownToOne) {
   SandboxPool pool(8);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   for (int i = 0; i < 4; ++i) {
     fill(pool, next);
-    while (pool.take(plain())) {
+    while (pool.acquire(plain())) {
     }
   }
   fill(pool, next);
   std::size_t left = 8;
-  for (int i = 0; i < 10; ++i) left -= pool.adjust_size().size();
+  for (int i = 0; i < 10; ++i) left -= pool.shrink_to_need().size();
   EXPECT_EQ(left, 1U);
-  EXPECT_EQ(pool.wanted(), 0U);
+  EXPECT_EQ(pool.missing_count(), 0U);
 }
 
 TEST(Pool, ServesOnlyItsShape) {
   SandboxPool pool(8, true);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   const auto serves = [&](const RunSpec& spec) {
     fill(pool, next);
-    return pool.take(spec).has_value();
+    return pool.acquire(spec).has_value();
   };
   RunSpec spec = plain();
   spec.limits.wall_ms = 5;
@@ -103,53 +103,53 @@ TEST(Pool, ServesOnlyItsShape) {
 TEST(Pool, WithoutACgroupMemoryIsPartOfTheShape) {
   SandboxPool pool(8, false);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   fill(pool, next);
   RunSpec spec = plain();
   spec.limits.memory_bytes = 1U << 24;
-  EXPECT_FALSE(pool.take(spec));
+  EXPECT_FALSE(pool.acquire(spec));
 }
 
 TEST(Pool, ChangesItsShapeWithTheRuns) {
   SandboxPool pool(8);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   fill(pool, next);
   RunSpec other = plain();
   other.limits.pids = 3;
-  for (int i = 0; i < 8; ++i) EXPECT_FALSE(pool.take(other));
-  EXPECT_EQ(pool.adjust_size(), std::vector<std::uint64_t>{1}) << "the old one is given back";
+  for (int i = 0; i < 8; ++i) EXPECT_FALSE(pool.acquire(other));
+  EXPECT_EQ(pool.shrink_to_need(), std::vector<std::uint64_t>{1}) << "the old one is given back";
   fill(pool, next);
-  EXPECT_TRUE(pool.take(other));
-  EXPECT_FALSE(pool.take(plain()));
+  EXPECT_TRUE(pool.acquire(other));
+  EXPECT_FALSE(pool.acquire(plain()));
 }
 
 TEST(Pool, ReplacesEndedSpares) {
   SandboxPool pool(8);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   fill(pool, next);
   pool.on_ended(1);
-  EXPECT_EQ(pool.wanted(), 1U);
-  EXPECT_FALSE(pool.take(plain()));
+  EXPECT_EQ(pool.missing_count(), 1U);
+  EXPECT_FALSE(pool.acquire(plain()));
 }
 
 TEST(Pool, DropsAShapeAndServesAnother) {
   SandboxPool pool(8);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   fill(pool, next);
-  pool.take(plain());
-  pool.forming(99);
+  pool.acquire(plain());
+  pool.add_forming(99);
   EXPECT_EQ(pool.reject_shape(), std::vector<std::uint64_t>{99});
-  pool.ready(99);
-  pool.take(plain());
-  EXPECT_EQ(pool.wanted(), 0U) << "not once more";
+  pool.mark_ready(99);
+  pool.acquire(plain());
+  EXPECT_EQ(pool.missing_count(), 0U) << "not once more";
   RunSpec other = plain();
   other.limits.pids = 3;
-  pool.take(other);
+  pool.acquire(other);
   fill(pool, next);
-  const auto idle = pool.take(other);
+  const auto idle = pool.acquire(other);
   ASSERT_TRUE(idle);
   EXPECT_NE(*idle, 99U) << "that one is of the former shape";
 }
@@ -157,18 +157,18 @@ TEST(Pool, DropsAShapeAndServesAnother) {
 TEST(Pool, RepeatedlyDyingSparesStopThePool) {
   SandboxPool pool(8);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   for (int i = 0; i < 7; ++i) {
     fill(pool, next);
     pool.on_ended(next - 1);
   }
   EXPECT_FALSE(pool.has_failed_permanently());
   fill(pool, next);
-  ASSERT_TRUE(pool.take(plain()));
+  ASSERT_TRUE(pool.acquire(plain()));
   pool.on_ended(next - 1);
   EXPECT_FALSE(pool.has_failed_permanently()) << "one served, and its end is no matter of the pool";
   for (int i = 0; i < 8; ++i) {
-    pool.forming(next);
+    pool.add_forming(next);
     pool.on_ended(next++);
   }
   EXPECT_TRUE(pool.has_failed_permanently());
@@ -179,53 +179,53 @@ TEST(Pool, RepeatedlyDyingSparesStopThePool) {
 TEST(Pool, ClearReturnsAllSparesAndStops) {
   SandboxPool pool(8);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   fill(pool, next);
-  pool.take(plain());
-  pool.forming(99);
+  pool.acquire(plain());
+  pool.add_forming(99);
   EXPECT_EQ(pool.clear().size(), 1U);
-  EXPECT_EQ(pool.wanted(), 0U);
+  EXPECT_EQ(pool.missing_count(), 0U);
 }
 
 // The sandbox is being killed; a run in it would report a signal that was not meant for the run.
 TEST(Pool, LateSpareIsNotAccepted) {
   SandboxPool pool(8);
-  pool.take(plain());
-  pool.forming(7);
+  pool.acquire(plain());
+  pool.add_forming(7);
   EXPECT_EQ(pool.clear(), std::vector<std::uint64_t>{7});
-  pool.ready(7);
-  EXPECT_FALSE(pool.take(plain()));
+  pool.mark_ready(7);
+  EXPECT_FALSE(pool.acquire(plain()));
 }
 
 TEST(Pool, LentSandboxReturnsAndIsNotReplaced) {
   SandboxPool pool(8);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   EXPECT_EQ(fill(pool, next), 1U);
-  const auto id = pool.take(plain());
+  const auto id = pool.acquire(plain());
   ASSERT_TRUE(id);
   pool.mark_in_use(*id, plain());
-  EXPECT_EQ(pool.wanted(), 0U) << "it will come back";
+  EXPECT_EQ(pool.missing_count(), 0U) << "it will come back";
   EXPECT_TRUE(pool.return_sandbox(*id, plain()));
-  EXPECT_EQ(pool.take(plain()), id);
+  EXPECT_EQ(pool.acquire(plain()), id);
 }
 
 TEST(Pool, LostSandboxIsReplaced) {
   SandboxPool pool(8);
   std::uint64_t next = 1;
-  pool.take(plain());
+  pool.acquire(plain());
   fill(pool, next);
-  const auto id = pool.take(plain());
+  const auto id = pool.acquire(plain());
   pool.mark_in_use(*id, plain());
   pool.on_in_use_ended(*id);
-  EXPECT_EQ(pool.wanted(), 1U);
+  EXPECT_EQ(pool.missing_count(), 1U);
   EXPECT_FALSE(pool.return_sandbox(*id, plain()));
 }
 
 // A sandbox that may fork is never given to a run that may not.
 TEST(Pool, SandboxOfAnotherShapeIsNotAccepted) {
   SandboxPool pool(8);
-  pool.take(plain());
+  pool.acquire(plain());
   RunSpec other = plain();
   other.limits.exec = true;
   pool.mark_in_use(77, other);
@@ -240,11 +240,11 @@ TEST(Pool, SandboxOfAnotherShapeIsNotAccepted) {
 
 TEST(Pool, SandboxOfAFormerShapeIsNotAccepted) {
   SandboxPool pool(8);
-  pool.take(plain());
+  pool.acquire(plain());
   pool.mark_in_use(77, plain());
   RunSpec other = plain();
   other.limits.pids = 3;
-  for (int i = 0; i < 8; ++i) pool.take(other);
+  for (int i = 0; i < 8; ++i) pool.acquire(other);
   EXPECT_FALSE(pool.return_sandbox(77, plain()));
 }
 

@@ -48,8 +48,8 @@ class RunsTest : public ::testing::Test {
   EventLoop loop_;
   Cgroups cgroups_;
   HostChildren children_{loop_};
-  std::vector<Outcome> ended_;
-  RunTable runs_{loop_, cgroups_, children_, [this](sandbox::SandboxRun& run) { ended_.push_back(run.outcome); },
+  std::vector<Outcome> on_run_ended_;
+  RunTable runs_{loop_, cgroups_, children_, [this](sandbox::SandboxRun& run) { on_run_ended_.push_back(run.outcome); },
                  [](const sandbox::SandboxRun&, const Outcome&) {}};
   Fd launcher_, zygote_;
   std::uint64_t last_ = 0;
@@ -63,10 +63,10 @@ TEST_F(RunsTest, IdBelongsToOneRunAtATimeAndIsReused) {
   for (std::uint32_t i = 1; i < kIds; ++i) ids.insert(forked_as(add()));
   EXPECT_EQ(ids, (std::set<std::uint32_t>{kFirst, kFirst + 1, kFirst + 2}));
   EXPECT_EQ(forked_as(add()), 0U) << "all ids are in use";
-  ASSERT_EQ(ended_.size(), 1U);
-  EXPECT_NE(ended_[0].reason.find("sandbox.uid_range"), std::string::npos) << ended_[0].reason;
+  ASSERT_EQ(on_run_ended_.size(), 1U);
+  EXPECT_NE(on_run_ended_[0].reason.find("sandbox.uid_range"), std::string::npos) << on_run_ended_[0].reason;
   for (int i = 0; i < 5; ++i) {
-    runs_.finish_run(*runs_.find_named(i == 0 ? 1 : last_));
+    runs_.finish_run(*runs_.find_by_run(i == 0 ? 1 : last_));
     EXPECT_EQ(forked_as(add()), id) << "the id of the run that has ended";
   }
 }
@@ -77,19 +77,19 @@ TEST_F(RunsTest, OnlyAChildOfTheZygoteIsAcceptedAsItsProcess) {
   sandbox::SandboxRun& run = add();
   ASSERT_NE(forked_as(run), 0U);
   for (const pid_t other : {::getppid(), zygote}) {
-    EXPECT_FALSE(runs_.forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(other, 0)), zygote)) << other;
+    EXPECT_FALSE(runs_.on_forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(other, 0)), zygote)) << other;
     EXPECT_FALSE(run.pidfd);
   }
-  EXPECT_FALSE(runs_.forked(run, RunForked{run.id, 0}, Fd(), zygote)) << "no descriptor";
-  EXPECT_FALSE(runs_.forked(run, RunForked{run.id, 0}, Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)), zygote));
+  EXPECT_FALSE(runs_.on_forked(run, RunForked{run.id, 0}, Fd(), zygote)) << "no descriptor";
+  EXPECT_FALSE(runs_.on_forked(run, RunForked{run.id, 0}, Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)), zygote));
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     ::pause();
     ::_exit(0);
   }
-  EXPECT_TRUE(runs_.forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(child, 0)), zygote));
-  EXPECT_FALSE(runs_.forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(child, 0)), zygote)) << "it has answered";
+  EXPECT_TRUE(runs_.on_forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(child, 0)), zygote));
+  EXPECT_FALSE(runs_.on_forked(run, RunForked{run.id, 0}, Fd(::pidfd_open(child, 0)), zygote)) << "it has answered";
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
 }
@@ -111,7 +111,7 @@ TEST_F(RunsTest, OomKillIsReportedForASuccessfulJob) {
   for (const int wait_status : {0, 3 << 8}) {
     sandbox::SandboxRun& run = add();
     run.spec.limits.memory_bytes = 32U << 20;
-    decide_by_wait_status(run, wait_status);
+    set_outcome_by_wait_status(run, wait_status);
     RunUsage usage;
     usage.oom_kills = 1;
     apply_usage(run, usage);

@@ -2,18 +2,18 @@
 
 #include <gtest/gtest.h>
 
-#include "security/profiles.h"
+#include "security/ceilings.h"
 
 namespace mycojobs {
 namespace {
 
-Ceiling ceiling_of(const std::string& text) {
+Ceiling parse_ceiling(const std::string& text) {
   const ParsedPolicy read = read_policy(text, "ceiling", PolicyKind::ceiling);
   EXPECT_TRUE(read.ok()) << join(read.problems);
   return {apply_request(default_ceiling(), read.request), 1, {}};
 }
 AgentCeiling agent(Id runner, const std::string& ceiling, std::vector<std::string> types = {"python"}) {
-  return {runner, std::move(types), read_published_ceiling(publish_ceiling(ceiling_of(ceiling)), 1)};
+  return {runner, std::move(types), read_published_ceiling(publish_ceiling(parse_ceiling(ceiling)), 1)};
 }
 // Returns the error for a Python job with this policy, or "" if the job is accepted.
 std::string refusal(const std::string& policy, const std::vector<AgentCeiling>& agents) {
@@ -26,7 +26,7 @@ std::string refusal(const std::string& policy, const std::vector<AgentCeiling>& 
 
 TEST(PublishedCeiling, ContainsNoFoldersOrNamesOfSecrets) {
   const std::string text = publish_ceiling(
-      ceiling_of(R"({"fs":{"read":["/srv/data"],"write":["/srv/out"]},"secrets":["token"],"exec":true})"));
+      parse_ceiling(R"({"fs":{"read":["/srv/data"],"write":["/srv/out"]},"secrets":["token"],"exec":true})"));
   for (const char* hidden : {"/srv", "token"}) EXPECT_EQ(text.find(hidden), std::string::npos) << text;
   const auto read = read_published_ceiling(text, 7);
   ASSERT_TRUE(read);
@@ -36,7 +36,7 @@ TEST(PublishedCeiling, ContainsNoFoldersOrNamesOfSecrets) {
 }
 
 TEST(PublishedCeiling, KeepsEveryOtherValue) {
-  const Ceiling whole = ceiling_of(
+  const Ceiling whole = parse_ceiling(
       R"({"memory":"3 GiB","cpu":"unlimited","wall":"1 h","pids":1000,"net":["*.example.org:443"],
           "syscalls":{"add":["*"]},"warm":{"runs":10},"exec":true})");
   const auto read = read_published_ceiling(publish_ceiling(whole), 1);

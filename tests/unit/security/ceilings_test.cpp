@@ -15,7 +15,7 @@ namespace {
 class CeilingsTest : public ::testing::Test {
  protected:
   Result<Config> with_file(const std::string& text) {
-    Sources sources;
+    ConfigSources sources;
     sources.host.environment = {{"HOME", folder_.path().string()}};
     sources.flags.config_file = folder_.write("c.toml", text);
     return load_config(sources);
@@ -60,13 +60,13 @@ exec = true
 )");
   ASSERT_TRUE(config) << config.error().message;
   const Ceilings& all = config->settings.ceilings;
-  EXPECT_EQ(all.of(1).max.memory_bytes, 512U << 20);
-  EXPECT_EQ(all.of(3).max.memory_bytes, 512U << 20);
-  EXPECT_EQ(all.of(3).max.fs_read, std::vector<std::string>{"/srv/three"});
-  EXPECT_EQ(all.of(3).max.wall_ms, 3'600'000U);
-  EXPECT_EQ(all.of(1).max.network, Network::none);
-  EXPECT_TRUE(all.of(4).max.exec);
-  EXPECT_FALSE(all.of(3).max.exec);
+  EXPECT_EQ(all.get(1).max.memory_bytes, 512U << 20);
+  EXPECT_EQ(all.get(3).max.memory_bytes, 512U << 20);
+  EXPECT_EQ(all.get(3).max.fs_read, std::vector<std::string>{"/srv/three"});
+  EXPECT_EQ(all.get(3).max.wall_ms, 3'600'000U);
+  EXPECT_EQ(all.get(1).max.network, Network::none);
+  EXPECT_TRUE(all.get(4).max.exec);
+  EXPECT_FALSE(all.get(3).max.exec);
   EXPECT_EQ(value(*config, "contexts.3.ceiling.wall"), "\"1 h\" from c.toml:8:1");
   EXPECT_EQ(value(*config, "contexts.3.ceiling.memory"), "") << "its own are shown only";
 }
@@ -79,8 +79,8 @@ TEST_F(CeilingsTest, SettingsRaiseTheBuiltInCeiling) {
   const auto named = with_file("[sandbox]\nmemory = \"3GiB\"\n[ceiling]\nmemory = \"1 GiB\"\n");
   ASSERT_TRUE(named);
   EXPECT_EQ(named->settings.ceilings.standard.memory_bytes, 1ULL << 30);
-  EXPECT_TRUE(operator_defaults(named->settings).names(PolicyField::memory));
-  EXPECT_FALSE(operator_defaults(named->settings).names(PolicyField::pids));
+  EXPECT_TRUE(make_operator_defaults(named->settings).names(PolicyField::memory));
+  EXPECT_FALSE(make_operator_defaults(named->settings).names(PolicyField::pids));
 }
 
 // Attack case SH2 of tests/sandbox/rows.txt: with any of these errors the agent does not start.
@@ -123,11 +123,11 @@ secrets = ["A"]
 fs.write = ["/srv/\"quoted\""]
 )");
   ASSERT_TRUE(config) << config.error().message;
-  const std::string printed = print_config(*config, false);
+  const std::string printed = format_config(*config, false);
   const auto again = with_file(printed);
   ASSERT_TRUE(again) << again.error().message << '\n' << printed;
   EXPECT_EQ(again->settings.ceilings, config->settings.ceilings);
-  const auto values = nlohmann::json::parse(print_config(*config, true));
+  const auto values = nlohmann::json::parse(format_config(*config, true));
   EXPECT_EQ(values["ceiling.syscalls.add"]["value"], (std::vector<std::string>{"*", "ptrace"}));
   EXPECT_EQ(values["contexts.3.ceiling.cpu"]["value"], "unlimited");
   EXPECT_EQ(values["ceiling.file_size"]["value"], 5000);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <random>
 
+#include "security/ceilings.h"
 #include "security/profiles.h"
 
 namespace mycojobs {
@@ -16,13 +17,13 @@ PolicyRequest asked(const std::string& text) {
   EXPECT_TRUE(read.ok()) << join(read.problems);
   return read.request;
 }
-Ceiling ceiling_of(const std::string& text, Id context = 3) {
+Ceiling make_ceiling(const std::string& text, Id context = 3) {
   const ParsedPolicy read = read_policy(text, "ceiling", PolicyKind::ceiling);
   EXPECT_TRUE(read.ok()) << join(read.problems);
   return {apply_request(default_ceiling(), read.request), context, {"/var/lib/mycojobs", "/srv/agent/config.toml"}};
 }
 std::string refusal(const std::string& text, const std::string& ceiling = "{}") {
-  const auto combined = apply_ceiling_or_fail(profile("python"), asked(text), ceiling_of(ceiling));
+  const auto combined = apply_ceiling_or_fail(profile("python"), asked(text), make_ceiling(ceiling));
   return combined ? "" : combined.error().message;
 }
 
@@ -70,7 +71,7 @@ TEST(Combine, EveryRefusalIsReported) {
   const GrantedPolicy all =
       apply_ceiling(profile("python"), asked(R"({"memory":"2 GiB","exec":true,"net":["a:1"],"fs.write":["/srv/a"],
                                        "secrets":["T"],"syscalls.add":["keyctl","chroot"]})"),
-                    ceiling_of("{}"));
+                    make_ceiling("{}"));
   std::vector<std::string> fields;
   for (const auto& problem : all.problems) fields.push_back(problem.field);
   EXPECT_EQ(fields, (std::vector<std::string>{"policy.memory", "policy.exec", "policy.fs.write", "policy.net",
@@ -152,8 +153,8 @@ TEST(Combine, DefaultIsLoweredToTheCeiling) {
   own.memory_bytes = 1024 * kMebi;
   own.fs_read = {"/srv/a", "/srv/b/c"};
   own.exec = true;
-  const auto got =
-      apply_ceiling_or_fail(own, {}, ceiling_of(R"({"memory":"64 MiB","fs.read":["/srv/a/x","/srv/b"],"wall":"1 m"})"));
+  const auto got = apply_ceiling_or_fail(
+      own, {}, make_ceiling(R"({"memory":"64 MiB","fs.read":["/srv/a/x","/srv/b"],"wall":"1 m"})"));
   ASSERT_TRUE(got);
   EXPECT_EQ(got->memory_bytes, 64 * kMebi);
   EXPECT_EQ(got->fs_read, (std::vector<std::string>{"/srv/a/x", "/srv/b/c"}));
@@ -163,7 +164,7 @@ TEST(Combine, DefaultIsLoweredToTheCeiling) {
 
 TEST(Combine, ProfileIsUnchangedWithoutAWrittenCeiling) {
   for (const Profile& each : profiles()) {
-    const auto got = apply_ceiling_or_fail(each.policy, {}, Ceilings().of(1));
+    const auto got = apply_ceiling_or_fail(each.policy, {}, Ceilings().get(1));
     ASSERT_TRUE(got) << each.name;
     EXPECT_EQ(*got, each.policy) << each.name;
   }
@@ -176,8 +177,8 @@ TEST(Combine, WrittenCeilingLowersOnlyItsField) {
   own.syscalls = {"mprotect"};
   Ceilings ceilings;
   ceilings.written[3].set(static_cast<std::size_t>(PolicyField::exec));
-  const auto others = apply_ceiling_or_fail(own, {}, ceilings.of(1));
-  const auto lowered = apply_ceiling_or_fail(own, {}, ceilings.of(3));
+  const auto others = apply_ceiling_or_fail(own, {}, ceilings.get(1));
+  const auto lowered = apply_ceiling_or_fail(own, {}, ceilings.get(3));
   ASSERT_TRUE(others && lowered);
   EXPECT_EQ(*others, own);
   EXPECT_FALSE(lowered->exec);

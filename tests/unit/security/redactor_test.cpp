@@ -16,7 +16,7 @@ std::string whole(const std::vector<Secret>& secrets, std::string_view text) { r
 
 std::vector<Secret> one(const std::string& value) { return {{"K", value}}; }
 
-std::string hex_of(std::string_view bytes) {
+std::string to_hex(std::string_view bytes) {
   std::string out;
   for (char c : bytes) {
     char digits[3];
@@ -45,7 +45,7 @@ TEST(Redactor, ReplacesEveryOccurrenceInAnyPieces) {
 TEST(Redactor, KnowsTheEncodings) {
   const std::string value = "p\xC3\xA9\"/&+ \x01~w?>\xF0\x9F\x98\x80z";
   const Redactor redactor(one(value));
-  for (const auto& [name, spelled] : spellings_of(value)) {
+  for (const auto& [name, spelled] : list_spellings(value)) {
     SCOPED_TRACE(name);
     EXPECT_EQ(redactor.redact("<" + spelled + ">"), "<[secret K]>") << spelled;
     EXPECT_EQ(trickle(redactor, "<" + spelled + ">"), "<[secret K]>") << spelled;
@@ -57,7 +57,8 @@ TEST(Redactor, EmbeddedBase64IsFound) {
   const Redactor redactor(one(value));
   for (std::size_t before = 0; before < 6; ++before) {
     for (std::size_t after = 0; after < 6; ++after) {
-      const std::string text = base64(std::string(before, 'x') + value + std::string(after, 'y'), kStandard, true);
+      const std::string text =
+          base64(std::string(before, 'x') + value + std::string(after, 'y'), kStandardAlphabet, true);
       const std::string out = redactor.redact(text);
       EXPECT_NE(out.find("[secret K]"), std::string::npos) << text;
       // The remaining text contains at most the bits of one character at either end.
@@ -68,7 +69,7 @@ TEST(Redactor, EmbeddedBase64IsFound) {
 
 TEST(Redactor, WrappedBase64IsFound) {
   const std::string value = "a key that is so long that the tool of that name wraps what it makes of it, as here";
-  std::string text = base64(value, kStandard, true);
+  std::string text = base64(value, kStandardAlphabet, true);
   for (std::size_t at = 76; at < text.size(); at += 78) text.insert(at, "\r\n");
   EXPECT_EQ(whole({{"K", value}}, text + "\n"), "[secret K]\n");
 }
@@ -78,7 +79,7 @@ TEST(Redactor, MultiLineValueIsFoundWholeAndByLine) {
   const Redactor redactor(one(value));
   EXPECT_EQ(redactor.redact("<" + value + ">"), "<[secret K]>");
   EXPECT_EQ(redactor.redact("x MIIEowIBAAKCAQEA y\nshort\n0123456789abcdef"), "x [secret K] y\nshort\n[secret K]");
-  EXPECT_EQ(redactor.redact(base64("MIIEowIBAAKCAQEA", kStandard, true)), "[secret K]");
+  EXPECT_EQ(redactor.redact(base64("MIIEowIBAAKCAQEA", kStandardAlphabet, true)), "[secret K]");
   std::string indented = value;
   for (std::size_t at = 0; (at = indented.find('\n', at)) != std::string::npos; at += 5)
     indented.replace(at, 1, "\r\n    ");
@@ -161,7 +162,7 @@ TEST(Redactor, HarmlessLinesAreShownAtOnce) {
 TEST(Redactor, NarrowlyWrappedFormsAreFound) {
   const std::string value = "correct horse battery staple";
   const Redactor redactor(one(value));
-  for (const std::string& packed : {base64(value, kStandard, true), hex_of(value)}) {
+  for (const std::string& packed : {base64(value, kStandardAlphabet, true), to_hex(value)}) {
     for (std::size_t width = Redactor::kMinBytes; width < packed.size(); ++width) {
       std::string text = packed;
       for (std::size_t at = width; at < text.size(); at += width + 1) text.insert(at, "\n");
@@ -170,7 +171,7 @@ TEST(Redactor, NarrowlyWrappedFormsAreFound) {
     }
   }
   const std::string before(Decoder::kMinWrapped - 1, 'x');
-  const std::string packed = base64(value, kStandard, true);
+  const std::string packed = base64(value, kStandardAlphabet, true);
   EXPECT_EQ(redactor.redact(before + packed.substr(0, 1) + "\n" + packed.substr(1)), before + "[secret K]");
 }
 
@@ -250,7 +251,7 @@ class RandomText {
       do {
         // Similar values, so that they nest and overlap.
         all[i].value =
-            i > 0 && below(3) == 0 ? piece_of(all[below(i)].value) + letters(1 + below(6)) : letters(4 + below(30));
+            i > 0 && below(3) == 0 ? random_piece(all[below(i)].value) + letters(1 + below(6)) : letters(4 + below(30));
       } while (letters_in(all[i].value) < Redactor::kMinBytes);
     }
     return all;
@@ -259,13 +260,13 @@ class RandomText {
     std::string text;
     for (std::size_t part = below(12); part > 0; --part) {
       const std::string& value = secrets[below(secrets.size())].value;
-      const auto spelled = spellings_of(value);
+      const auto spelled = list_spellings(value);
       // Separates the value from the preceding text: an escape that included its first letters would change the
       // spelling.
       text += '.';
       const std::size_t kind = below(4);
       text += kind == 0   ? letters(below(20))
-              : kind == 1 ? piece_of(spelled[below(spelled.size())].second)
+              : kind == 1 ? random_piece(spelled[below(spelled.size())].second)
                           : spelled[below(spelled.size())].second;
     }
     return text;
@@ -299,7 +300,7 @@ class RandomText {
              return is_blank(static_cast<unsigned char>(c)) || c == '+';
            }));
   }
-  std::string piece_of(const std::string& text) {
+  std::string random_piece(const std::string& text) {
     const std::size_t from = below(text.size());
     return text.substr(from, 1 + below(text.size() - from));
   }
@@ -323,14 +324,14 @@ TEST(Redactor, RandomTextsAreRedactedEquallyInAnyPieces) {
     const std::string out = redactor.redact(text);
     ASSERT_EQ(random.in_pieces(redactor, text), out) << "round " << round;
     ASSERT_EQ(trickle(redactor, text), out) << "round " << round;
-    const std::string readings[] = {out, url_decoded(out, true), url_decoded(out, false), unescaped(out)};
+    const std::string readings[] = {out, url_decode(out, true), url_decode(out, false), unescape(out)};
     for (const Secret& secret : secrets) {
       for (const std::string& reading : readings) {
         ASSERT_EQ(reading.find(secret.value), std::string::npos)
             << "round " << round << ", " << ::testing::PrintToString(secret.value) << " in "
             << ::testing::PrintToString(reading) << " of " << ::testing::PrintToString(text);
       }
-      for (const auto& [spelling, spelled] : spellings_of(secret.value)) {
+      for (const auto& [spelling, spelled] : list_spellings(secret.value)) {
         if (spelling.find("base64") == std::string::npos && spelling.find("hex") == std::string::npos) continue;
         ASSERT_EQ(out.find(spelled), std::string::npos)
             << "round " << round << ", " << secret.name << " as " << spelling << ": " << out << " from " << text;

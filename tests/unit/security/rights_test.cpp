@@ -30,19 +30,19 @@ struct Row {
 };
 const Row kRows[] = {
     {Action::create, "anything", {}, "as"},
-    {Action::read, "another's", {.maker = 99}, "ar"},
+    {Action::read, "another's", {.creator = 99}, "ar"},
     {Action::read, "nobody's, or what is not there", {}, "ar"},
-    {Action::read, "its own", {.maker = 1}, "aser-"},
-    {Action::read, "a job that it runs", {.maker = 99, .runs_here = true}, "aer"},
-    {Action::steer, "another's", {.maker = 99}, "a"},
-    {Action::steer, "its own", {.maker = 1}, "as"},
-    {Action::steer, "a job that it runs", {.maker = 99, .runs_here = true}, "a"},
-    {Action::answer, "a gate that names it", {.maker = 99, .names_others = true, .names_it = true}, "aser-"},
-    {Action::answer, "a gate that names others", {.maker = 1, .names_others = true}, "a"},
-    {Action::answer, "a gate of its own that names nobody", {.maker = 1}, "as"},
-    {Action::answer, "a gate of another's that names nobody", {.maker = 99}, "a"},
+    {Action::read, "its own", {.creator = 1}, "aser-"},
+    {Action::read, "a job that it runs", {.creator = 99, .runs_here = true}, "aer"},
+    {Action::steer, "another's", {.creator = 99}, "a"},
+    {Action::steer, "its own", {.creator = 1}, "as"},
+    {Action::steer, "a job that it runs", {.creator = 99, .runs_here = true}, "a"},
+    {Action::answer, "a gate that names it", {.creator = 99, .names_actors = true, .names_caller = true}, "aser-"},
+    {Action::answer, "a gate that names others", {.creator = 1, .names_actors = true}, "a"},
+    {Action::answer, "a gate of its own that names nobody", {.creator = 1}, "as"},
+    {Action::answer, "a gate of another's that names nobody", {.creator = 99}, "a"},
     {Action::work, "jobs", {}, "ae"},
-    {Action::administer, "its own", {.maker = 1}, "a"},
+    {Action::administer, "its own", {.creator = 1}, "a"},
     {Action::administer, "a job that it runs", {.runs_here = true}, "a"},
 };
 
@@ -53,7 +53,7 @@ TEST(Rights, HoldForEveryActionRoleAndEntryPoint) {
       for (std::size_t i = 0; i < kLetters.size(); ++i) {
         const Id actor = kEverybody[i];
         Resource thing = row.thing;
-        if (thing.maker == 1) thing.maker = actor;
+        if (thing.creator == 1) thing.creator = actor;
         const bool allowed = !find_refusal(actor, row.action, {7, record(), way}, thing);
         EXPECT_EQ(allowed, row.may.find(kLetters[i]) != std::string_view::npos)
             << to_string(row.action) << ' ' << row.what << " as " << kLetters[i] << " by way " << static_cast<int>(way);
@@ -67,9 +67,9 @@ TEST(Rights, ContextWithoutARecordIsClosed) {
     for (const Id actor : kEverybody) {
       for (const EntryPoint way : kWays) {
         Resource thing = row.thing;
-        if (thing.maker == 1) thing.maker = actor;
+        if (thing.creator == 1) thing.creator = actor;
         const bool outside = way == EntryPoint::rpc || way == EntryPoint::script;
-        const bool not_named = row.action == Action::answer && thing.names_others && !thing.names_it;
+        const bool not_named = row.action == Action::answer && thing.names_actors && !thing.names_caller;
         const auto no = find_refusal(actor, row.action, {7, std::nullopt, way}, thing);
         EXPECT_EQ(no.has_value(), outside || not_named) << to_string(row.action) << ' ' << row.what;
       }
@@ -87,8 +87,8 @@ TEST(Rights, AnyAgentServesAContextWithoutNamedExecutors) {
 TEST(Rights, CreatorMaySteerOnlyWhileItMayCreate) {
   Context left = record();
   left.submitters.clear();
-  EXPECT_TRUE(find_refusal(submitter, Action::steer, {7, left, EntryPoint::rpc}, {.maker = submitter}));
-  EXPECT_FALSE(find_refusal(submitter, Action::read, {7, left, EntryPoint::rpc}, {.maker = submitter}));
+  EXPECT_TRUE(find_refusal(submitter, Action::steer, {7, left, EntryPoint::rpc}, {.creator = submitter}));
+  EXPECT_FALSE(find_refusal(submitter, Action::read, {7, left, EntryPoint::rpc}, {.creator = submitter}));
 }
 
 TEST(Rights, RefusalNamesActorActionContextAndList) {
@@ -100,10 +100,10 @@ TEST(Rights, RefusalNamesActorActionContextAndList) {
   EXPECT_EQ(text(Action::create, {.name = "jobs"}),
             "actor 50 may not create jobs in context 7, which allows it to admins, submitters; an operator may say: "
             "mycojobs context grant 7 --submitter 50");
-  EXPECT_EQ(text(Action::read, {.name = "flow 3", .maker = 99}),
+  EXPECT_EQ(text(Action::read, {.name = "flow 3", .creator = 99}),
             "actor 50 may not read flow 3 in context 7, which allows it to admins, submitters (of what they made), "
             "executors (jobs that they run), readers; an operator may say: mycojobs context grant 7 --reader 50");
-  EXPECT_EQ(text(Action::steer, {.name = "flow 3"}), text(Action::steer, {.name = "flow 3", .maker = 99}))
+  EXPECT_EQ(text(Action::steer, {.name = "flow 3"}), text(Action::steer, {.name = "flow 3", .creator = 99}))
       << "what is not there is refused as what is another's";
   EXPECT_NE(text(Action::create, {.name = "jobs"}, false).find("has no record"), std::string::npos);
   EXPECT_EQ(refusal_error({}).code, Code::denied);

@@ -37,7 +37,7 @@ class SecretsTest : public ::testing::Test {
     return found->redactor(granted);
   }
   // Returns the log output of the call.
-  std::string log_of(const std::function<void()>& call) {
+  std::string capture_log(const std::function<void()>& call) {
     ::testing::internal::CaptureStderr();
     init_log(LogLevel::warn, LogFormat::text);  // overrides the settings of earlier tests
     call();
@@ -115,7 +115,7 @@ TEST_F(SecretsTest, InvalidSecretIsRejectedWithoutItsValue) {
   }
   put("good", "good value");
   std::string out;
-  const std::string log = log_of([&] { out = redacted("value-that-all-read good value"); });
+  const std::string log = capture_log([&] { out = redacted("value-that-all-read good value"); });
   EXPECT_EQ(out, "value-that-all-read [secret good]");
   for (const char* line :
        {"open: mode 0644 gives other users access: chmod 600", "group: mode 0640", "short: the value has fewer than 4",
@@ -130,7 +130,7 @@ TEST_F(SecretsTest, InvalidSecretIsRejectedWithoutItsValue) {
   }
   EXPECT_EQ(log.find("value-that"), std::string::npos) << log;
   EXPECT_EQ(log.find("abc"), std::string::npos) << log;
-  EXPECT_EQ(log_of([&] { redacted(""); }), "") << "once is enough";
+  EXPECT_EQ(capture_log([&] { redacted(""); }), "") << "once is enough";
 }
 
 TEST_F(SecretsTest, EachReadSeesChangesAndKeepsEarlierResults) {
@@ -153,9 +153,9 @@ TEST_F(SecretsTest, ResultStaysWhileTheFolderIsUnreadable) {
   ASSERT_TRUE(before);
   fs::rename(folder_ / "7", folder_ / "away");
   folder_.write("7", "not a folder");
-  const std::string log = log_of([&] { EXPECT_EQ(redactor_of_all(secrets_), before); });
+  const std::string log = capture_log([&] { EXPECT_EQ(redactor_of_all(secrets_), before); });
   EXPECT_NE(log.find("/7: ENOTDIR"), std::string::npos) << log;
-  EXPECT_EQ(log_of([&] { secrets_.rescan(); }), "");
+  EXPECT_EQ(capture_log([&] { secrets_.rescan(); }), "");
   fs::remove(folder_ / "7");
   fs::rename(folder_ / "away", folder_ / "7");
   put("L", "second one");
@@ -175,7 +175,7 @@ TEST_F(SecretsTest, SecretsAreUnknownUntilTheFolderIsRead) {
 // Reading some of these files fails, as on a broken disk; others are readable.
 TEST_F(SecretsTest, SecretsAreUnknownWhileAFileIsUnreadable) {
   Secrets secrets({"/proc/self/task", ""}, static_cast<Id>(::gettid()));
-  const std::string log = log_of([&] { EXPECT_EQ(secrets.rescan(), nullptr); });
+  const std::string log = capture_log([&] { EXPECT_EQ(secrets.rescan(), nullptr); });
   EXPECT_NE(log.find("cannot be read, which is tried again"), std::string::npos) << log;
 }
 
@@ -191,7 +191,7 @@ TEST_F(SecretsTest, RecentlyChangedFileIsReadAgain) {
 TEST_F(SecretsTest, TotalSizeIsBounded) {
   for (std::size_t i = 0; i < 10; ++i)
     put("K" + std::to_string(i), std::string(Secrets::kMaxBytes, static_cast<char>('a' + i)));
-  const std::string log = log_of([&] { EXPECT_TRUE(redactor_of_all(secrets_)); });
+  const std::string log = capture_log([&] { EXPECT_TRUE(redactor_of_all(secrets_)); });
   EXPECT_NE(log.find("K9"), std::string::npos) << log;
   EXPECT_EQ(log.find("K7"), std::string::npos) << log;
 }
@@ -202,36 +202,36 @@ TEST_F(SecretsTest, WatchReadsAHangingDiskOnceItResumes) {
   BlockingGate gate;
   BlockingSecretsClock clock(gate);
   clock.block_context(8);
-  SecretsWatch watch(job_states_, {7, 8}, clock);
-  EXPECT_TRUE(eventually([&] { return watch.of(7) != nullptr && gate.waiting() == 1; }));
-  EXPECT_TRUE(watch.has(7, {{"K", "first value"}}));
-  EXPECT_FALSE(watch.has(7, {{"K", "other value"}}));
-  EXPECT_EQ(watch.of(8), nullptr);
+  SecretWatcher watch(job_states_, {7, 8}, clock);
+  EXPECT_TRUE(eventually([&] { return watch.get(7) != nullptr && gate.waiting_count() == 1; }));
+  EXPECT_TRUE(watch.contains(7, {{"K", "first value"}}));
+  EXPECT_FALSE(watch.contains(7, {{"K", "other value"}}));
+  EXPECT_EQ(watch.get(8), nullptr);
   gate.open();
-  EXPECT_TRUE(eventually([&] { return watch.of(8) != nullptr; }));
+  EXPECT_TRUE(eventually([&] { return watch.get(8) != nullptr; }));
   put("K", "other value");
-  EXPECT_TRUE(eventually([&] { return watch.has(7, {{"K", "other value"}}); }));
+  EXPECT_TRUE(eventually([&] { return watch.contains(7, {{"K", "other value"}}); }));
 }
 
 // Periodic checks alone would detect about twenty changes in forty seconds.
 TEST_F(SecretsTest, WatchSeesNewFoldersAndReplacedFilesAtOnce) {
   fs::remove_all(folder_ / "7");
   const SystemClock clock;
-  SecretsWatch watch(job_states_, {7}, clock);
-  ASSERT_TRUE(eventually([&] { return watch.of(7) != nullptr; }));
+  SecretWatcher watch(job_states_, {7}, clock);
+  ASSERT_TRUE(eventually([&] { return watch.get(7) != nullptr; }));
   const std::uint64_t began = clock.boot_ms();
   fs::create_directory(folder_ / "7");
   for (int i = 0; i < 20; ++i) {
     const std::string value = "value " + std::to_string(i);
     put("K", value);
-    ASSERT_TRUE(eventually([&] { return watch.has(7, {{"K", value}}); }));
+    ASSERT_TRUE(eventually([&] { return watch.contains(7, {{"K", value}}); }));
   }
-  EXPECT_LT(clock.boot_ms() - began, 10 * SecretsWatch::kCheckMs);
+  EXPECT_LT(clock.boot_ms() - began, 10 * SecretWatcher::kCheckMs);
 }
 
 TEST_F(SecretsTest, WatchWithoutContextsDoesNotWait) {
   const ManualClock clock;
-  const auto found = SecretsWatch({}, {7}, clock).of(7);
+  const auto found = SecretWatcher({}, {7}, clock).get(7);
   ASSERT_TRUE(found);
   EXPECT_EQ(found->redactor({}), nullptr);
 }

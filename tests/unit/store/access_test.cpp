@@ -14,9 +14,9 @@
 namespace mycojobs {
 namespace {
 
-std::vector<std::string> rules_of(std::string_view role) {
+std::vector<std::string> get_acl_rules(std::string_view role) {
   const std::uint32_t databases[] = {3};
-  return redis_rules(role, databases, 0);
+  return acl_rules(role, databases, 0);
 }
 
 bool gives(const std::vector<std::string>& rules, const std::string& rule) {
@@ -24,7 +24,7 @@ bool gives(const std::vector<std::string>& rules, const std::string& rule) {
 }
 
 // Returns "+hset" for each redis.call('HSET', ...), and the same for command names that a script builds.
-std::set<std::string> commands_of(const Script& script) {
+std::set<std::string> find_commands(const Script& script) {
   static const std::regex called(
       "(?:redis\\.p?call|call_index)\\('([A-Z]+)'(?:, '(STREAM|USAGE)')?|'(RPUSH|LPUSH|ZADD|ZREM)'");
   const std::string text(script.text);
@@ -39,9 +39,9 @@ std::set<std::string> commands_of(const Script& script) {
 }
 
 void expect_calls_allowed(std::string_view role, const std::vector<const Script*>& called) {
-  const auto rules = rules_of(role);
+  const auto rules = get_acl_rules(role);
   for (const Script* script : called) {
-    const auto commands = commands_of(*script);
+    const auto commands = find_commands(*script);
     EXPECT_GT(commands.size(), 0U) << script->name;
     for (const std::string& command : commands)
       EXPECT_TRUE(gives(rules, command)) << role << " calls " << script->name << ", which needs " << command;
@@ -147,9 +147,9 @@ TEST(Access, EachRoleMayCallTheCommandsOfItsScripts) {
 }
 
 TEST(Access, AgentScriptsUseNoForbiddenKeys) {
-  const auto rules = rules_of("agent");
+  const auto rules = get_acl_rules("agent");
   std::size_t closed = 0;
-  for (const InternalKey& key : own_keys()) {
+  for (const InternalKey& key : internal_keys()) {
     const bool whole = key.pattern.find('<') == std::string_view::npos;
     const std::string begins(key.pattern.substr(0, key.pattern.find('<'))), pattern = begins + (whole ? "" : "*");
     if (gives(rules, "~" + pattern) || gives(rules, "%R~" + pattern)) continue;
@@ -164,7 +164,7 @@ TEST(Access, AgentScriptsUseNoForbiddenKeys) {
 
 TEST(Access, NoRoleHasACommandBeyondItsKeys) {
   for (const RedisRole& role : redis_roles()) {
-    const auto rules = rules_of(role.name);
+    const auto rules = get_acl_rules(role.name);
     EXPECT_EQ(rules.front(), "-@all");
     for (const std::string& rule : rules) {
       EXPECT_FALSE(rule.starts_with("+@") || rule == "~*" || rule == "&*" || rule == "allkeys" || rule == "+select")
@@ -178,8 +178,8 @@ TEST(Access, NoRoleHasACommandBeyondItsKeys) {
 
 TEST(Access, AgentsReachEachKeyPrefixOfTheTable) {
   std::size_t closed = 0;
-  const auto rules = rules_of("agent");
-  for (const InternalKey& key : own_keys()) {
+  const auto rules = get_acl_rules("agent");
+  for (const InternalKey& key : internal_keys()) {
     const std::string begins(key.pattern.substr(0, key.pattern.find('<')));
     const std::string pattern = begins + (begins.size() == key.pattern.size() ? "" : "*");
     if (!gives(rules, "~" + pattern) && !gives(rules, "%R~" + pattern)) ++closed;

@@ -47,9 +47,9 @@ class HangingExecutor final : public Executor {
  private:
   struct Talk final : Conversation {
     explicit Talk(BlockingGate* gate) : gate_(gate) {}
-    std::string take_output() override { return {}; }
+    std::string consume_output() override { return {}; }
     void feed(std::string_view) override {}
-    std::vector<std::string> take_notes() override { return {}; }
+    std::vector<std::string> consume_notes() override { return {}; }
     JobEnd finish(const Outcome& outcome) const override {
       if (gate_ != nullptr) gate_->pass();
       JobEnd end;
@@ -209,9 +209,9 @@ class Isolation : public AgentTest {
 TEST_F(Isolation, PluginHangingInBeginDelaysNoOther) {
   start_all();
   const std::string hangs = submit_as("plugin", "begin");
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   expect_others_go_on();
-  EXPECT_EQ(gate_.waiting(), 1U);
+  EXPECT_EQ(gate_.waiting_count(), 1U);
   EXPECT_FALSE(has_ended(hangs));
   gate_.open();
   ASSERT_TRUE(wait_for_runs(1));
@@ -250,7 +250,7 @@ TEST_F(Isolation, PluginHangingInBeginDoesNotKeepAllSlots) {
   for (const std::string& each : hang) ASSERT_TRUE(eventually([&] { return read(each).status == JobStatus::started; }));
   agent_clock_.advance(HangDetector::kTimeoutMs);
   expect_others_go_on();
-  EXPECT_EQ(gate_.waiting(), 1U) << "nobody else is sent behind it";
+  EXPECT_EQ(gate_.waiting_count(), 1U) << "nobody else is sent behind it";
   gate_.open();
   ASSERT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
@@ -262,11 +262,11 @@ TEST_F(Isolation, PluginHangingInBeginDoesNotKeepAllSlots) {
 TEST_F(Isolation, JobOfAPluginHangingInBeginIsCancelled) {
   start_all(1);
   const std::string hangs = submit_as("plugin", "begin");
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   ASSERT_TRUE(client_->cancel(1, hangs));
   ASSERT_TRUE(wait_for_end(hangs));
   EXPECT_EQ(read(hangs).detail, "cancelled");
-  EXPECT_EQ(gate_.waiting(), 1U);
+  EXPECT_EQ(gate_.waiting_count(), 1U);
   expect_others_go_on();  // the slot of the cancelled job is free
   gate_.open();
   expect_others_go_on();
@@ -278,7 +278,7 @@ TEST_F(Isolation, PluginHangingInFinishDelaysNoOther) {
   const std::string hangs = submit_as("plugin", "finish");
   ASSERT_TRUE(wait_for_runs(1));
   control_.end_all(RunStatus::ok);
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   expect_others_go_on();  // uses the only slot
   EXPECT_FALSE(has_ended(hangs));
   gate_.open();
@@ -291,7 +291,7 @@ TEST_F(Isolation, OtherRunsAreCancelledDuringAHangingFinish) {
   const std::string hangs = submit_as("plugin", "finish");
   ASSERT_TRUE(wait_for_runs(1));
   control_.end_all(RunStatus::ok);
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   expect_others_go_on();
   EXPECT_FALSE(has_ended(hangs));
   gate_.open();
@@ -302,8 +302,8 @@ TEST_F(Isolation, ScriptTypesApplyToEntriesOfEveryQueue) {
   settings_.script_types = {"fake"};
   start_all();
   const std::string key = "job:7:4000";
-  server_.plain(1, {"HSET", key, "id", "4000", "caller_id", "7", "context_id", "1", "script_type", "plain", "script",
-                    "x", "status", "dispatched"});
+  server_.run_command(1, {"HSET", key, "id", "4000", "caller_id", "7", "context_id", "1", "script_type", "plain",
+                          "script", "x", "status", "dispatched"});
   server_.push(1, "queue:fake", key);
   ASSERT_TRUE(wait_for_end(key));
   EXPECT_EQ(read(key).detail, "dead_letter");
@@ -422,7 +422,7 @@ TEST_F(Isolation, SecretsOnAHangingDiskBlockOnlyTheirContext) {
   settings_.contexts = {2, 1};
   agent_clock_.block_context(2);
   start_all();
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   const std::string waits = submit(new_job("x", 2));
   for (int i = 0; i < 3; ++i) expect_others_go_on();
   EXPECT_EQ(read(waits, 2).status, JobStatus::dispatched) << "another agent may have it";
@@ -444,7 +444,7 @@ TEST_F(Isolation, KnownSecretsStayValidOnAHangingDisk) {
   start_all();
   expect_others_go_on();
   agent_clock_.block_context(1);
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   expect_others_go_on();
   Job asks = new_job();
   asks.policy = R"({"secrets":["db"]})";
@@ -500,11 +500,11 @@ TEST_F(Isolation, HangingServerDelaysNoOtherContext) {
     gate_.pass();
     return Fault::none;
   });
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; })) << "and whoever comes behind it";
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; })) << "and whoever comes behind it";
   control_.end(run_there, RunStatus::ok);
   for (int i = 0; i < 5; ++i) expect_others_go_on();
   ASSERT_NO_FATAL_FAILURE(expect_a_due_job_runs(100));
-  EXPECT_EQ(gate_.waiting(), 1U);
+  EXPECT_EQ(gate_.waiting_count(), 1U);
   gate_.open();
   third_.set_faults(nullptr);
   const std::string later = submit_there();
@@ -519,7 +519,7 @@ TEST_F(Isolation, ServerMissingAtStartIsServedOnceAvailable) {
   TempDir folder;
   settings_.state_dir = folder.path().string();
   serve_third_and_first();
-  { ASSERT_TRUE(InstanceLock::hold(settings_.state_dir, 1, kDead)); }
+  { ASSERT_TRUE(InstanceLock::acquire(settings_.state_dir, 1, kDead)); }
   const std::string of_the_dead = submit_to_third(), of_the_dead_too = submit();
   ASSERT_TRUE(hold(*of_third_, 3, kDead));
   ASSERT_NO_FATAL_FAILURE(claim_one(*of_third_, 3, kDead));
@@ -535,12 +535,12 @@ TEST_F(Isolation, ServerMissingAtStartIsServedOnceAvailable) {
   for (int i = 0; i < 3; ++i) expect_others_go_on();
   EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
   EXPECT_EQ(agent_->unready_reason(), kThirdIsOut);
-  EXPECT_FALSE(known_instances(settings_.state_dir, 1).empty()) << "a job of it is not given back yet";
+  EXPECT_FALSE(list_instances(settings_.state_dir, 1).empty()) << "a job of it is not given back yet";
   third_.set_faults(nullptr);
   EXPECT_TRUE(runs_in_third(waits));
   EXPECT_TRUE(runs_in_third(of_the_dead));
   EXPECT_EQ(read_third(of_the_dead).deliveries, 2U);
-  EXPECT_TRUE(known_instances(settings_.state_dir, 1).empty());
+  EXPECT_TRUE(list_instances(settings_.state_dir, 1).empty());
   EXPECT_TRUE(eventually([&] { return agent_->unready_reason().empty(); })) << agent_->unready_reason();
   EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
 }
@@ -550,11 +550,11 @@ TEST_F(Isolation, ServerHangingAtARetryDelaysNoOther) {
   const std::string waits = submit_to_third();
   third_is_away_and_hangs();
   start_all();
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   for (int i = 0; i < 3; ++i) expect_others_go_on();
   EXPECT_TRUE(eventually([&] { return agent_->is_healthy(); }));
   EXPECT_EQ(agent_->unready_reason(), kThirdIsOut);
-  EXPECT_EQ(gate_.waiting(), 1U);
+  EXPECT_EQ(gate_.waiting_count(), 1U);
   gate_.open();
   EXPECT_TRUE(runs_in_third(waits));
 }
@@ -597,7 +597,7 @@ TEST_F(Isolation, RunnerRejectedByAReturningServerIsLost) {
   third_.set_faults(nullptr);
   ASSERT_TRUE(eventually([&] { return agent_->runner_lost(); }));
   EXPECT_EQ(agent_->unready_reason(), "another agent has taken the id of this runner, or its record has another key");
-  EXPECT_EQ(agent_->busy(), 0U);
+  EXPECT_EQ(agent_->busy_slots(), 0U);
   agent_.reset();
   EXPECT_EQ(read_third(not_ours).status, JobStatus::dispatched);
   EXPECT_TRUE(hold(*client_, 1));
@@ -614,7 +614,7 @@ TEST_F(Isolation, AgentStartsWithTheFirstAvailableServer) {
     std::vector<std::unique_ptr<Executor>> executors;
     executors.push_back(std::make_unique<FakeExecutor>());
     Agent::Dependencies parts{servers_, std::make_unique<FakeSandbox>(control_), std::move(executors), agent_clock_};
-    parts.try_again = std::move(try_again);
+    parts.should_retry = std::move(try_again);
     return Agent::start(std::move(parts), settings_);
   };
   const auto refused = start_with([](const Error&) { return false; });
@@ -641,7 +641,7 @@ TEST_F(Isolation, StoppingAgentReleasesItsHoldOnAHangingServer) {
   serve_third_and_first();
   third_is_away_and_hangs();
   start_all();
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   std::thread leaves([this] { agent_.reset(); });
   gate_.open();
   leaves.join();
@@ -655,7 +655,7 @@ TEST_F(Isolation, HangingEndsAreStoredInOrderWithoutLoss) {
   for (int i = 0; i < 8; ++i) hang.push_back(submit_as("plugin", "finish"));
   ASSERT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
-    return gate_.waiting() == 1;
+    return gate_.waiting_count() == 1;
   }));
   gate_.open();
   for (const std::string& key : hang) {
@@ -670,7 +670,7 @@ TEST_F(Isolation, HangingEndsAreStoredInOrderWithoutLoss) {
 TEST_F(Isolation, StoppingAgentWaitsForHangingCallsWithoutLoss) {
   start_all(1);
   const std::string hangs = submit_as("plugin", "begin");
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   std::thread leaves([this] { agent_.reset(); });
   gate_.open();
   leaves.join();

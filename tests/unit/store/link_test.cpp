@@ -16,7 +16,7 @@ class DeadEnd final : public Link {
   Result<Reply> command(const Arguments&, std::uint32_t) override { return fail(Code::unsupported, "no database"); }
   Result<Reply> run(const Script&, const Arguments&) override { return fail(Code::unsupported, "no database"); }
   const std::string& server_run_id() const override { return run_id_; }
-  bool has_been_leader() const override { return false; }
+  bool has_been_connected() const override { return false; }
 
  private:
   int& alive_;

@@ -27,8 +27,8 @@ std::string read_file(const std::string& path) {
 }
 
 // Returns the value of a series, or -1 if the text has no such line.
-double value_of(Metrics& metrics, const std::string& series) {
-  const std::string text = '\n' + metrics.text();
+double read_series(Metrics& metrics, const std::string& series) {
+  const std::string text = '\n' + metrics.render();
   const auto at = text.find('\n' + series + ' ');
   return at == std::string::npos ? -1 : std::stod(text.substr(at + series.size() + 2));
 }
@@ -38,39 +38,39 @@ TEST(Metrics, EachKindCountsUnderItsLabels) {
   metrics->add(Metric::claims, {Id{1}, "python"});
   metrics->add(Metric::claims, {Id{1}, "python"}, 2);
   metrics->add(Metric::claims, {Id{2}, "python"});
-  metrics->set(Metric::leads, {Id{1}}, 1);
-  metrics->set(Metric::leads, {Id{1}}, 0);
-  for (const double seconds : {0.001, 0.3, 5000.0}) metrics->observe(Metric::pickup, {Id{1}}, seconds);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_claims_total{context="1",script_type="python"})"), 3);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_claims_total{context="2",script_type="python"})"), 1);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_leads{context="1"})"), 0);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="0.002"})"), 1);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="3600"})"), 2);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="+Inf"})"), 3);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_count{context="1"})"), 3);
-  EXPECT_THAT(metrics->text(), HasSubstr("# HELP mycojobs_claims_total Total number of claimed jobs\n"
-                                         "# TYPE mycojobs_claims_total counter\n"));
+  metrics->set(Metric::leadership, {Id{1}}, 1);
+  metrics->set(Metric::leadership, {Id{1}}, 0);
+  for (const double seconds : {0.001, 0.3, 5000.0}) metrics->observe(Metric::pickup_time, {Id{1}}, seconds);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_claims_total{context="1",script_type="python"})"), 3);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_claims_total{context="2",script_type="python"})"), 1);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_leads{context="1"})"), 0);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="0.002"})"), 1);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="3600"})"), 2);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_bucket{context="1",le="+Inf"})"), 3);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_count{context="1"})"), 3);
+  EXPECT_THAT(metrics->render(), HasSubstr("# HELP mycojobs_claims_total Total number of claimed jobs\n"
+                                           "# TYPE mycojobs_claims_total counter\n"));
 }
 
 TEST(Metrics, ProcessesAndTestsShareNothing) {
   const auto one = Metrics::make(), other = Metrics::make();
-  one->add(Metric::calls, {"job.get", "ok"});
-  EXPECT_THAT(one->text(), HasSubstr("job.get"));
-  EXPECT_THAT(other->text(), Not(HasSubstr("job.get")));
+  one->add(Metric::rpc_calls, {"job.get", "ok"});
+  EXPECT_THAT(one->render(), HasSubstr("job.get"));
+  EXPECT_THAT(other->render(), Not(HasSubstr("job.get")));
 }
 
 TEST(Metrics, MissingMetricsCountNothing) {
   const auto none = no_metrics();
-  none->add(Metric::folded, {});
-  EXPECT_EQ(none->text(), "");
+  none->add(Metric::folded_values, {});
+  EXPECT_EQ(none->render(), "");
   EXPECT_FALSE(none->is_enabled());
   EXPECT_TRUE(Metrics::make()->is_enabled());
 }
 
 TEST(Metrics, ForeignTextsBecomeOneAsciiLine) {
   const auto metrics = Metrics::make();
-  metrics->add(Metric::set_aside, {"a\"\n} 7\nmycojobs_claims_total 9 \xff\xc3\xa4" + std::string(500, 'x')});
-  const std::string text = metrics->text();
+  metrics->add(Metric::entries_set_aside, {"a\"\n} 7\nmycojobs_claims_total 9 \xff\xc3\xa4" + std::string(500, 'x')});
+  const std::string text = metrics->render();
   EXPECT_THAT(text, Not(HasSubstr("\nmycojobs_claims_total 9")));
   EXPECT_THAT(text, Not(HasSubstr(std::string(100, 'x'))));
   for (const char c : text) ASSERT_TRUE(c == '\n' || (c >= ' ' && c <= '~'));
@@ -80,23 +80,23 @@ TEST(Metrics, TooManySeriesOfOneCountAsOther) {
   const auto metrics = Metrics::make();
   for (Id context = 1; context <= Metrics::kMaxSeries + 5; ++context) {
     metrics->add(Metric::renewals, {context});
-    metrics->observe(Metric::pickup, {context}, 1);
+    metrics->observe(Metric::pickup_time, {context}, 1);
   }
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_lease_renewals_total{context="1"})"), 1);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_lease_renewals_total{context="other"})"), 5);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_count{context="other"})"), 5);
-  EXPECT_EQ(value_of(*metrics, "mycojobs_metrics_folded_total"), 10);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_lease_renewals_total{context="1"})"), 1);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_lease_renewals_total{context="other"})"), 5);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_count{context="other"})"), 5);
+  EXPECT_EQ(read_series(*metrics, "mycojobs_metrics_folded_total"), 10);
 }
 
 TEST(Metrics, RemovedSeriesCanReturn) {
   const auto metrics = Metrics::make();
   metrics->set(Metric::queue_jobs, {Id{1}, "python"}, 4);
   metrics->set(Metric::queue_jobs, {Id{11}, "python"}, 5);
-  metrics->forget(Metric::queue_jobs, {Id{1}});
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_jobs{context="1",queue="python"})"), -1);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_jobs{context="11",queue="python"})"), 5);
+  metrics->remove_series(Metric::queue_jobs, {Id{1}});
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_queue_jobs{context="1",queue="python"})"), -1);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_queue_jobs{context="11",queue="python"})"), 5);
   metrics->set(Metric::queue_jobs, {Id{1}, "python"}, 6);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_jobs{context="1",queue="python"})"), 6);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_queue_jobs{context="1",queue="python"})"), 6);
 }
 
 TEST(Metrics, ThreadsLoseNothing) {
@@ -110,33 +110,33 @@ TEST(Metrics, ThreadsLoseNothing) {
         metrics->add(Metric::claims, {static_cast<Id>(i % 50), "python"});
         metrics->observe(Metric::store_calls, {"claim"}, 0.001);
         metrics->set(Metric::queue_jobs, {static_cast<Id>(i % 50), "python"}, i);
-        if (i % 100 == 0) metrics->forget(Metric::queue_jobs, {static_cast<Id>(i % 50)});
-        EXPECT_TRUE(i % 500 != 0 || !metrics->text().empty());
+        if (i % 100 == 0) metrics->remove_series(Metric::queue_jobs, {static_cast<Id>(i % 50)});
+        EXPECT_TRUE(i % 500 != 0 || !metrics->render().empty());
       }
     });
   }
   for (std::thread& each : threads) each.join();
   double claims = 0;
   for (Id context = 0; context < 50; ++context)
-    claims +=
-        value_of(*metrics, "mycojobs_claims_total{context=\"" + std::to_string(context) + "\",script_type=\"python\"}");
+    claims += read_series(*metrics,
+                          "mycojobs_claims_total{context=\"" + std::to_string(context) + "\",script_type=\"python\"}");
   EXPECT_EQ(claims, kThreads * kTimes);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_store_call_seconds_count{call="claim"})"), kThreads * kTimes);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_store_call_seconds_count{call="claim"})"), kThreads * kTimes);
 }
 
 TEST(Metrics, ReportProcessUsage) {
   const auto metrics = Metrics::make();
-  const double before = value_of(*metrics, "process_cpu_seconds_total");
+  const double before = read_series(*metrics, "process_cpu_seconds_total");
   EXPECT_GE(before, 0);
   volatile double burnt = 0;
-  while (value_of(*metrics, "process_cpu_seconds_total") <= before) {
+  while (read_series(*metrics, "process_cpu_seconds_total") <= before) {
     for (int i = 0; i < 100000; ++i) burnt = burnt + i;
   }
   const auto now = static_cast<double>(::time(nullptr));
-  EXPECT_NEAR(value_of(*metrics, "process_start_time_seconds"), now, 3600 * 24);
-  EXPECT_LE(value_of(*metrics, "process_start_time_seconds"), now + 1);
-  EXPECT_GT(value_of(*metrics, "process_resident_memory_bytes"), 1e6);
-  EXPECT_GE(value_of(*metrics, "process_open_fds"), 3);
+  EXPECT_NEAR(read_series(*metrics, "process_start_time_seconds"), now, 3600 * 24);
+  EXPECT_LE(read_series(*metrics, "process_start_time_seconds"), now + 1);
+  EXPECT_GT(read_series(*metrics, "process_resident_memory_bytes"), 1e6);
+  EXPECT_GE(read_series(*metrics, "process_open_fds"), 3);
 }
 
 // Counters derived from replies of the store.
@@ -161,12 +161,12 @@ TEST(Counts, PickupCountsFirstClaimsFromTheirDueTime) {
                 claimed({{"queued_ms", "1000"}, {"started_ms", "99000"}}, 1, 2),
                 claimed({{"started_ms", "99000"}}),                          // a job of a plain client
                 claimed({{"queued_ms", "99000"}, {"started_ms", "1000"}})};  // the clock was set back
-  reply.set_aside = 3;
+  reply.skipped_entries = 3;
   count_claims(*metrics, 1, reply);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_claims_total{context="1",script_type="python"})"), 6);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_count{context="1"})"), 2);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_pickup_seconds_sum{context="1"})"), 0.75);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_entries_set_aside_total{context="1"})"), 3);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_claims_total{context="1",script_type="python"})"), 6);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_count{context="1"})"), 2);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_pickup_seconds_sum{context="1"})"), 0.75);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_queue_entries_set_aside_total{context="1"})"), 3);
 }
 
 EndReport ended(JobStatus status, const std::string& detail, bool again = false) {
@@ -189,39 +189,39 @@ TEST(Counts, RetriedAttemptIsNotAnEnd) {
   const std::vector<Result<void>> answers{{}, {}, {}, fail(Code::stale_claim, "x"), {}, {}};
   count_reports(*metrics, 1, reports, answers);
   const auto of = [&](const std::string& name, const std::string& status, const std::string& detail) {
-    return value_of(*metrics,
-                    name + R"({context="1",detail=")" + detail + R"(",script_type="python",status=")" + status + "\"}");
+    return read_series(
+        *metrics, name + R"({context="1",detail=")" + detail + R"(",script_type="python",status=")" + status + "\"}");
   };
-  EXPECT_EQ(of("mycojobs_job_ends_total", "finished", "ok"), 1) << metrics->text();
+  EXPECT_EQ(of("mycojobs_job_ends_total", "finished", "ok"), 1) << metrics->render();
   EXPECT_EQ(of("mycojobs_attempts_total", "error", "timeout"), 1);
   EXPECT_EQ(of("mycojobs_job_ends_total", "error", "timeout"), -1);
   EXPECT_EQ(of("mycojobs_job_ends_total", "error", "other"), 1) << "details are a closed list";
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_stale_writes_total{context="1",what="report"})"), 1);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 1);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_stale_writes_total{context="1",what="report"})"), 1);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 1);
 }
 
 TEST(Metrics, OneSeriesOfAContextCanBeRemoved) {
   const auto metrics = Metrics::make();
   for (const char* queue : {"python", "python3"}) metrics->set(Metric::queue_oldest, {Id{1}, queue}, 4);
-  metrics->forget(Metric::queue_oldest, {Id{1}, "python"});
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_oldest_seconds{context="1",queue="python"})"), -1);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_queue_oldest_seconds{context="1",queue="python3"})"), 4);
+  metrics->remove_series(Metric::queue_oldest, {Id{1}, "python"});
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_queue_oldest_seconds{context="1",queue="python"})"), -1);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_queue_oldest_seconds{context="1",queue="python3"})"), 4);
 }
 
 TEST(Counts, QueueAndTypeNamesAreAClosedList) {
   const TypeNames served{"ours", "Any \"text\""};
-  EXPECT_EQ(counted_queue("queue:python", kNoTypes), "python");
-  EXPECT_EQ(counted_queue("queue:ours", served), "ours");
-  EXPECT_EQ(counted_queue("queue:ours", kNoTypes), "other") << "nobody serves it";
-  EXPECT_EQ(counted_queue("mj:queue:runner4711", kNoTypes), "runner");
-  EXPECT_EQ(counted_queue("mj:queue:router", kNoTypes), "router");
-  EXPECT_EQ(counted_queue("mj:queue:router:there.example:9652", kNoTypes), "router");
-  EXPECT_EQ(counted_queue("queue:Any \"text\"", served), "other");
-  EXPECT_EQ(counted_type("queue:python", {{"script_type", "else"}}, kNoTypes), "python");
-  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "v"}}, kNoTypes), "v");
-  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "zz0"}}, served), "other");
-  EXPECT_EQ(counted_type("mj:queue:runner1", {{"script_type", "ours"}}, served), "ours");
-  EXPECT_EQ(counted_type("mj:queue:runner1", {}, served), "other");
+  EXPECT_EQ(queue_label("queue:python", kNoTypeNames), "python");
+  EXPECT_EQ(queue_label("queue:ours", served), "ours");
+  EXPECT_EQ(queue_label("queue:ours", kNoTypeNames), "other") << "nobody serves it";
+  EXPECT_EQ(queue_label("mj:queue:runner4711", kNoTypeNames), "runner");
+  EXPECT_EQ(queue_label("mj:queue:router", kNoTypeNames), "router");
+  EXPECT_EQ(queue_label("mj:queue:router:there.example:9652", kNoTypeNames), "router");
+  EXPECT_EQ(queue_label("queue:Any \"text\"", served), "other");
+  EXPECT_EQ(job_type_label("queue:python", {{"script_type", "else"}}, kNoTypeNames), "python");
+  EXPECT_EQ(job_type_label("mj:queue:runner1", {{"script_type", "v"}}, kNoTypeNames), "v");
+  EXPECT_EQ(job_type_label("mj:queue:runner1", {{"script_type", "zz0"}}, served), "other");
+  EXPECT_EQ(job_type_label("mj:queue:runner1", {{"script_type", "ours"}}, served), "ours");
+  EXPECT_EQ(job_type_label("mj:queue:runner1", {}, served), "other");
 }
 
 // A thousand invented types use one series; the context label is kept.
@@ -238,25 +238,25 @@ TEST(Counts, UserInputIsNotALabel) {
   made.jobs = jobs;
   made.existed.assign(jobs.size(), false);
   count_submitted(*metrics, jobs, made, {"ours"});
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="other"})"), 1198);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="python"})"), 1);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="ours"})"), 1);
-  EXPECT_EQ(value_of(*metrics, "mycojobs_metrics_folded_total"), 0);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="other"})"), 1198);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="python"})"), 1);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_jobs_submitted_total{context="3",script_type="ours"})"), 1);
+  EXPECT_EQ(read_series(*metrics, "mycojobs_metrics_folded_total"), 0);
 }
 
 TEST(Counts, SeriesUsedByRulesStartAtZero) {
   const auto metrics = Metrics::make();
   const std::vector<std::string> types{"python"};
-  count_from_zero(*metrics, 1, types);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_stale_writes_total{context="1",what="report"})"), 0);
-  EXPECT_EQ(value_of(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 0);
+  initialize_series(*metrics, 1, types);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_stale_writes_total{context="1",what="report"})"), 0);
+  EXPECT_EQ(read_series(*metrics, R"(mycojobs_releases_total{context="1",ran="true"})"), 0);
   EXPECT_EQ(
-      value_of(*metrics,
-               R"(mycojobs_attempts_total{context="1",detail="setup_error",script_type="python",status="error"})"),
+      read_series(*metrics,
+                  R"(mycojobs_attempts_total{context="1",detail="setup_error",script_type="python",status="error"})"),
       0);
   const auto ends = [&](const std::string& status, const std::string& detail) {
-    return value_of(*metrics, R"(mycojobs_job_ends_total{context="1",detail=")" + detail +
-                                  R"(",script_type="python",status=")" + status + "\"}");
+    return read_series(*metrics, R"(mycojobs_job_ends_total{context="1",detail=")" + detail +
+                                     R"(",script_type="python",status=")" + status + "\"}");
   };
   EXPECT_EQ(ends("finished", "ok"), 0) << "the rate of a series that is born with 1 does not see the 1";
   for (const char* detail : {"exit", "exception", "timeout", "oom", "cancelled", "lost"})
@@ -292,11 +292,11 @@ TEST(MetricTable, FollowsTheConventionsOfPrometheus) {
     EXPECT_EQ(row.buckets.empty(), row.kind != MetricKind::histogram) << row.name;
     EXPECT_TRUE(row.kind != MetricKind::histogram || row.name.ends_with("_seconds")) << row.name;
     EXPECT_TRUE(std::is_sorted(row.buckets.begin(), row.buckets.end())) << row.name;
-    EXPECT_THAT(std::string(row.where), testing::AnyOf("agent", "coordinator", "both")) << row.name;
+    EXPECT_THAT(std::string(row.process), testing::AnyOf("agent", "coordinator", "both")) << row.name;
     for (const char* id : {"job", "flow", "caller", "actor", "runner", "host", "id", "key", "name"})
       EXPECT_EQ((' ' + std::string(row.labels) + ' ').find(' ' + std::string(id) + ' '), std::string::npos) << row.name;
   }
-  EXPECT_EQ(all_names().size(), kMetrics) << "a name stands twice";
+  EXPECT_EQ(all_names().size(), kMetricCount) << "a name stands twice";
 }
 
 TEST(MetricTable, MatchesTheReadme) {

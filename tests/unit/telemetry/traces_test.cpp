@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "model/codec.h"
+#include "model/job_validation.h"
 #include "store/redis/store_spans.h"
 #include "support/process.h"
 #include "telemetry/traces.h"
@@ -24,9 +25,9 @@ const std::string kTrace = "4bf92f3577b34da6a3ce929d0e0e4736", kSpan = "00f067aa
 const std::string kContext = "00-" + kTrace + "-" + kSpan + "-01";
 
 TEST(TraceContext, LogLineNamesTheTraceOfItsJob) {
-  EXPECT_EQ(in_trace("job:12:1", kContext), "job:12:1 (trace " + kTrace + ")");
-  EXPECT_EQ(in_trace("job:12:1", ""), "job:12:1");
-  EXPECT_EQ(in_trace("job:12:1", "what a client wrote"), "job:12:1");
+  EXPECT_EQ(name_with_trace("job:12:1", kContext), "job:12:1 (trace " + kTrace + ")");
+  EXPECT_EQ(name_with_trace("job:12:1", ""), "job:12:1");
+  EXPECT_EQ(name_with_trace("job:12:1", "what a client wrote"), "job:12:1");
 }
 
 TEST(Traceparent, IsParsedAsSpecified) {
@@ -66,10 +67,10 @@ TEST(Traceparent, RecordWithAMalformedTraceparentIsInvalid) {
 }
 
 TEST(SpanIds, AreDeterministic) {
-  EXPECT_EQ(span_id_of(kTrace, "a", "run"), span_id_of(kTrace, "a", "run"));
-  EXPECT_NE(span_id_of(kTrace, "a", "run"), span_id_of(kTrace, "a", "wait"));
-  EXPECT_NE(span_id_of(kTrace, "a", "run"), span_id_of(kTrace, "b", "run"));
-  EXPECT_TRUE(parse_traceparent(child_of(*parse_traceparent(kContext), "a", "run")));
+  EXPECT_EQ(compute_span_id(kTrace, "a", "run"), compute_span_id(kTrace, "a", "run"));
+  EXPECT_NE(compute_span_id(kTrace, "a", "run"), compute_span_id(kTrace, "a", "wait"));
+  EXPECT_NE(compute_span_id(kTrace, "a", "run"), compute_span_id(kTrace, "b", "run"));
+  EXPECT_TRUE(parse_traceparent(make_child_traceparent(*parse_traceparent(kContext), "a", "run")));
 }
 
 // A fake collector that can hang or reject.
@@ -99,8 +100,8 @@ struct Collector {
   }
 };
 
-double spans_of(Metrics& metrics, const std::string& result) {
-  const std::string text = metrics.text(), line = "mycojobs_spans_total{result=\"" + result + "\"} ";
+double read_span_count(Metrics& metrics, const std::string& result) {
+  const std::string text = metrics.render(), line = "mycojobs_spans_total{result=\"" + result + "\"} ";
   const auto at = text.find(line);
   return at == std::string::npos ? 0 : std::stod(text.substr(at + line.size()));
 }
@@ -119,12 +120,12 @@ TEST(TraceQueue, SpansArriveAsOtlp) {
   const auto& span = collector.spans[0];
   EXPECT_EQ(span["traceId"], kTrace);
   EXPECT_EQ(span["parentSpanId"], kSpan);
-  EXPECT_EQ(span["spanId"], span_id_of(kTrace, "claim7", "run"));
+  EXPECT_EQ(span["spanId"], compute_span_id(kTrace, "claim7", "run"));
   EXPECT_EQ(span["startTimeUnixNano"], "1000001000");
   EXPECT_EQ(span["endTimeUnixNano"], "2000002000");
   EXPECT_EQ(span["status"]["code"], 2);
   EXPECT_EQ(span["kind"], 5) << "SPAN_KIND_CONSUMER";
-  EXPECT_EQ(spans_of(*metrics, "exported"), 1);
+  EXPECT_EQ(read_span_count(*metrics, "exported"), 1);
 }
 
 TEST(TraceQueue, HangingCollectorCostsOnlyDroppedSpans) {
@@ -132,12 +133,12 @@ TEST(TraceQueue, HangingCollectorCostsOnlyDroppedSpans) {
   collector.hangs = true;
   const auto metrics = Metrics::make();
   auto traces = start_traces({"mycojobs", "host"}, collector.sender(), metrics);
-  constexpr std::size_t kSpans = Traces::kMaxWaiting + 2000;
+  constexpr std::size_t kSpans = Traces::kMaxQueuedSpans + 2000;
   for (std::size_t i = 0; i < kSpans; ++i) add_span(*traces, kContext, std::to_string(i), {"", "", "", "run"});
   ASSERT_TRUE(collector.wait([&] { return collector.calls > 0; }));
-  EXPECT_GE(spans_of(*metrics, "dropped"), 2000 - 512) << "but for those of the batch that hangs";
+  EXPECT_GE(read_span_count(*metrics, "dropped"), 2000 - 512) << "but for those of the batch that hangs";
   traces.reset();  // the destructor returns although the collector hangs
-  EXPECT_EQ(spans_of(*metrics, "exported"), 0);
+  EXPECT_EQ(read_span_count(*metrics, "exported"), 0);
 }
 
 // The queue has room for 4096 spans only, so a full batch must not wait for the half second in which spans are
@@ -164,7 +165,7 @@ TEST(TraceQueue, FailingCollectorIsRetriedLater) {
   const auto metrics = Metrics::make();
   const auto traces = start_traces({"mycojobs", "host"}, collector.sender(), metrics);
   add_span(*traces, kContext, "1", {"", "", "", "run"});
-  ASSERT_TRUE(test::eventually([&] { return spans_of(*metrics, "dropped") == 1; }));
+  ASSERT_TRUE(test::eventually([&] { return read_span_count(*metrics, "dropped") == 1; }));
   {
     const std::lock_guard lock(collector.mutex);
     collector.refuses = false;
@@ -175,7 +176,7 @@ TEST(TraceQueue, FailingCollectorIsRetriedLater) {
 
 // Collects spans instead of sending them.
 struct SpansOfCalls final : Traces {
-  bool wanted() const override { return true; }
+  bool is_enabled() const override { return true; }
   void add(Span span) override { spans.push_back(std::move(span)); }
   std::vector<Span> spans;
 };
@@ -211,8 +212,8 @@ TEST(StoreSpans, UnfinishedFlowIsAnErrorWithOrWithoutAReason) {
   const Fields times{{"started_ms", "1"}, {"ended_ms", "2"}};
   for (const Fields& more : {Fields{{"status", "finished"}}, Fields{{"status", "error"}, {"error", "node a: exit 1"}},
                              Fields{{"status", "error"}}}) {
-    commit.record = times;
-    commit.record.insert(commit.record.end(), more.begin(), more.end());
+    commit.record_fields = times;
+    commit.record_fields.insert(commit.record_fields.end(), more.begin(), more.end());
     trace_commit(kept, commit, {1, 2});
   }
   ASSERT_EQ(kept.spans.size(), 3U);

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "model/records.h"
 #include "text/json_reader.h"
 #include "text/utf8.h"
 

@@ -103,8 +103,9 @@ TEST_F(AgentTest, FullQueuesOfTwoContextsStarveNoOther) {
   const auto push = [&](Id context, Id id, const std::string& queue) {
     Job job = new_job("x", context);
     const std::string key = job_key(7, id);
-    server_.plain(context, {"HSET", key, "id", std::to_string(id), "caller_id", "7", "context_id",
-                            std::to_string(context), "script", "x", "script_type", "fake", "status", "dispatched"});
+    server_.run_command(context,
+                        {"HSET", key, "id", std::to_string(id), "caller_id", "7", "context_id", std::to_string(context),
+                         "script", "x", "script_type", "fake", "status", "dispatched"});
     server_.push(context, queue, key);
     return key;
   };
@@ -226,7 +227,7 @@ TEST_F(AgentTest, QueuesOfAFailedClaimAreNotWaitedFor) {
   const std::string key = submit();
   std::set<std::vector<std::string>> seen;
   const auto was_paused = [&](const std::vector<std::string>& queues) {
-    for (std::vector<std::string>& each : server.paused->take_all()) seen.insert(std::move(each));
+    for (std::vector<std::string>& each : server.paused->consume_all()) seen.insert(std::move(each));
     return seen.contains(queues);
   };
   EXPECT_TRUE(eventually([&] { return was_paused({runner_queue(1), "queue:fake"}); }));

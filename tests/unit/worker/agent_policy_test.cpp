@@ -17,7 +17,9 @@ class AgentPolicy : public AgentTest {
     set(key, policy);
     return key;
   }
-  void set(const std::string& key, const std::string& policy) { server_.plain(1, {"HSET", key, "policy", policy}); }
+  void set(const std::string& key, const std::string& policy) {
+    server_.run_command(1, {"HSET", key, "policy", policy});
+  }
   RunSpec spec_of_only_run() {
     EXPECT_TRUE(wait_for_runs(1));
     std::lock_guard lock(control_.mutex);
@@ -47,7 +49,7 @@ TEST_F(AgentPolicy, RefusalNamesTheFieldAndRunsNothing) {
     EXPECT_NE(job.error.find(rows[i].second), std::string::npos) << job.error;
   }
   EXPECT_EQ(control_.launches, 0U);
-  EXPECT_TRUE(eventually([&] { return agent_->busy() == 0; })) << "the slots are free again";
+  EXPECT_TRUE(eventually([&] { return agent_->busy_slots() == 0; })) << "the slots are free again";
 }
 
 TEST_F(AgentPolicy, RejectedJobRunsWithASmallerRequest) {

@@ -43,9 +43,9 @@ TEST_F(AgentTest, SlotsAreNeverExceeded) {
       return read(key).ended_ms != 0;
     }));
   }
-  EXPECT_EQ(control_.most_at_once, 3U);
+  EXPECT_EQ(control_.max_concurrent_runs, 3U);
   EXPECT_EQ(control_.launches, 20U);
-  EXPECT_TRUE(eventually([&] { return agent_->busy() == 0; }));
+  EXPECT_TRUE(eventually([&] { return agent_->busy_slots() == 0; }));
 }
 
 TEST_F(AgentTest, EndIsStoredAgainUntilAcknowledged) {
@@ -58,7 +58,7 @@ TEST_F(AgentTest, EndIsStoredAgainUntilAcknowledged) {
     return --failures % 2 == 0 ? Fault::after : Fault::before;
   });
   control_.end_all(RunStatus::ok);
-  ASSERT_TRUE(eventually([&] { return agent_->busy() == 0; }));
+  ASSERT_TRUE(eventually([&] { return agent_->busy_slots() == 0; }));
   EXPECT_EQ(read(key).status, JobStatus::finished);
   EXPECT_EQ(read(key).deliveries, 1U);
 }
@@ -79,7 +79,7 @@ TEST_F(AgentTest, RunsOfADeadLauncherAreReturnedAndRepeated) {
   start();
   const std::string key = submit();
   ASSERT_TRUE(wait_for_runs(1));
-  control_.die();
+  control_.end_launcher();
   ASSERT_TRUE(eventually([&] { return control_.launches == 2U; }));
   control_.end_all(RunStatus::ok);
   ASSERT_TRUE(wait_for_end(key));
@@ -99,9 +99,9 @@ TEST_F(AgentTest, FailedStartIsNotADelivery) {
 }
 
 TEST_F(AgentTest, NothingIsClaimedWithoutALauncher) {
-  control_.can_restart = false;
+  control_.is_restartable = false;
   start();
-  control_.die();
+  control_.end_launcher();
   eventually([] { return false; }, Seconds(0.3));
   const std::string key = submit();
   eventually([] { return false; }, Seconds(0.8));
@@ -109,7 +109,7 @@ TEST_F(AgentTest, NothingIsClaimedWithoutALauncher) {
   EXPECT_LE(read(key).deliveries, 1U);
   {
     std::lock_guard lock(control_.mutex);
-    control_.can_restart = true;
+    control_.is_restartable = true;
   }
   ASSERT_TRUE(wait_for_runs(1));
   control_.end_all(RunStatus::ok);
@@ -123,7 +123,7 @@ TEST_F(AgentTest, CancelReachesTheRun) {
   ASSERT_TRUE(client_->cancel(1, key));
   ASSERT_TRUE(wait_for_end(key));
   EXPECT_EQ(read(key).detail, "cancelled");
-  EXPECT_EQ(control_.killed.at(0).reason, KillReason::cancelled);
+  EXPECT_EQ(control_.kill_calls.at(0).reason, KillReason::cancelled);
 }
 
 TEST_F(AgentTest, RenewalMovesTheFence) {
@@ -155,7 +155,7 @@ TEST_F(AgentTest, RunWithALostLeaseIsKilledAndReportsNothing) {
   cut_off = false;
   ASSERT_TRUE(eventually([&] {
     std::lock_guard lock(control_.mutex);
-    return !control_.killed.empty() && control_.killed[0].reason == KillReason::fenced;
+    return !control_.kill_calls.empty() && control_.kill_calls[0].reason == KillReason::fenced;
   }));
   ASSERT_TRUE(wait_for_runs(1));  // the second delivery
   control_.end_all(RunStatus::ok);
@@ -178,8 +178,8 @@ TEST_F(AgentTest, ImpossibleJobEndsAsDeadLetterAndFreesItsSlot) {
 // A record that another client has copied from another context, whose policy and secrets are not those of this one.
 TEST_F(AgentTest, JobOfAnotherContextNeverRuns) {
   const std::string key = "job:7:5";
-  server_.plain(1, {"HSET", key, "id", "5", "caller_id", "7", "context_id", "2", "script", "x", "script_type", "fake",
-                    "status", "dispatched"});
+  server_.run_command(1, {"HSET", key, "id", "5", "caller_id", "7", "context_id", "2", "script", "x", "script_type",
+                          "fake", "status", "dispatched"});
   server_.push(1, "queue:fake", key);
   start(1);
   ASSERT_TRUE(wait_for_end(key));
@@ -238,7 +238,7 @@ TEST_F(AgentTest, DrainClaimsNothingAndFinishesRunningJobs) {
   agent_->drain();
   const std::string second = submit();
   control_.end_all(RunStatus::ok);
-  ASSERT_TRUE(eventually([&] { return agent_->busy() == 0; }));
+  ASSERT_TRUE(eventually([&] { return agent_->busy_slots() == 0; }));
   EXPECT_EQ(read(first).status, JobStatus::finished);
   eventually([] { return false; }, Seconds(0.2));
   EXPECT_EQ(read(second).status, JobStatus::dispatched);

@@ -34,8 +34,8 @@ class BrokerTest : public testing::Test {
     EXPECT_TRUE(store_->save(1, "context:1", {{"id", "1"}, {"admins", "[1]"}, {"readers", "[2]"}}));
     start({});
   }
-  void start(BrokerLimits limits) {
-    broker_ = std::make_unique<Broker>(
+  void start(ObjectBrokerLimits limits) {
+    broker_ = std::make_unique<ObjectBroker>(
         server_,
         [this](RunNumber run, std::string reply) {
           std::lock_guard lock(mutex_);
@@ -46,8 +46,8 @@ class BrokerTest : public testing::Test {
   }
   // Run n holds claim n.
   void ask(RunNumber run, int id, const std::string& method, json params, Id caller = kAdmin) {
-    broker_->ask({run, 1, caller, claims_.at(run - 1),
-                  json{{"id", id}, {"method", method}, {"params", std::move(params)}}.dump()});
+    broker_->submit({run, 1, caller, claims_.at(run - 1),
+                     json{{"id", id}, {"method", method}, {"params", std::move(params)}}.dump()});
   }
   json await(RunNumber run, int id) {
     std::unique_lock lock(mutex_);
@@ -83,7 +83,7 @@ class BrokerTest : public testing::Test {
   std::condition_variable came_;
   std::vector<std::pair<RunNumber, json>> replies_;
   int ids_ = 100;
-  std::unique_ptr<Broker> broker_;
+  std::unique_ptr<ObjectBroker> broker_;
 };
 
 TEST_F(BrokerTest, ServesEveryMethod) {
@@ -155,7 +155,7 @@ TEST_F(BrokerTest, InvalidCallsNameTheField) {
   for (const auto& [request, expected] : wrong) {
     json whole = request;
     whole["id"] = ++ids_;
-    broker_->ask({1, 1, kAdmin, claims_[0], whole.dump()});
+    broker_->submit({1, 1, kAdmin, claims_[0], whole.dump()});
     const json reply = await(1, ids_);
     EXPECT_EQ(code(reply), "invalid") << whole;
     if (code(reply) == "ok") continue;
@@ -170,7 +170,7 @@ TEST_F(BrokerTest, NonCallIsAnsweredWithoutAnId) {
       std::lock_guard lock(mutex_);
       before = replies_.size();
     }
-    broker_->ask({1, 1, kAdmin, claims_[0], text});
+    broker_->submit({1, 1, kAdmin, claims_[0], text});
     std::unique_lock lock(mutex_);
     ASSERT_TRUE(came_.wait_for(lock, std::chrono::minutes(1), [&] { return replies_.size() > before; }));
     EXPECT_TRUE(replies_.back().second["id"].is_null());
@@ -202,27 +202,27 @@ TEST_F(BrokerTest, RolesOfTheContextDecide) {
 // nothing to it. The others call with scripts that the imitation of Redis has compiled before.
 TEST_F(BrokerTest, RunOverItsCpuTimeWaitsWithoutDelayingOthers) {
   EXPECT_EQ(code(call(4, "osis.kinds", json::object())), "ok");
-  BrokerLimits limits;
-  limits.cpu_ns = 1;
-  limits.burst_ns = 5'000'000;
+  ObjectBrokerLimits limits;
+  limits.cpu_ns_per_s = 1;
+  limits.cpu_burst_ns = 5'000'000;
   start(limits);
   std::string numbers = "1";
   for (int i = 0; i < 50'000; ++i) numbers += ",1";
   for (int id = 1; id <= 16; ++id) {
     const std::string text = R"({"id":)" + std::to_string(id) +
                              R"(,"method":"osis.put","params":{"kind":"todo","object":{"a":[)" + numbers + "]}}}";
-    broker_->ask({1, 1, kAdmin, claims_[0], text});
+    broker_->submit({1, 1, kAdmin, claims_[0], text});
   }
   for (RunNumber run = 2; run <= 4; ++run) EXPECT_EQ(code(call(run, "osis.kinds", json::object())), "ok");
   EXPECT_LT(answers(1), 16U);
-  broker_->forget(1);
+  broker_->end_run(1);
   broker_.reset();
   EXPECT_LT(answers(1), 16U);
 }
 
 TEST_F(BrokerTest, RunWithoutACpuLimitIsServed) {
-  BrokerLimits limits;
-  limits.cpu_ns = limits.burst_ns = 0;
+  ObjectBrokerLimits limits;
+  limits.cpu_ns_per_s = limits.cpu_burst_ns = 0;
   start(limits);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(code(call(1, "osis.kinds", json::object())), "ok");
 }
@@ -236,12 +236,12 @@ TEST_F(BrokerTest, WaitingWriterBlocksNoOtherAndIsNext) {
   for (int i = 0; i < 20; ++i) EXPECT_EQ(code(call(4, "osis.get", {{"kind", "todo"}, {"id", "a"}})), "ok");
   EXPECT_EQ(code(call(1, "osis.put", put)), "ok");
   EXPECT_EQ(answers(2) + answers(3), 0U);
-  broker_->forget(1);
+  broker_->end_run(1);
   const json first = await(2, 1);
   EXPECT_EQ(first["result"]["version"], 3);
   EXPECT_EQ(await(2, 2)["result"]["version"], 3);
   EXPECT_EQ(answers(3), 0U);
-  broker_->forget(2);
+  broker_->end_run(2);
   EXPECT_EQ(await(3, 1)["result"]["version"], 4);
 }
 
@@ -250,11 +250,11 @@ TEST_F(BrokerTest, ForgottenRunGetsNoAnswer) {
   ASSERT_EQ(code(call(1, "osis.put", put)), "ok");
   ask(2, 1, "osis.put", put);
   ask(3, 1, "osis.put", put);
-  broker_->forget(2);
-  broker_->forget(1);
+  broker_->end_run(2);
+  broker_->end_run(1);
   EXPECT_EQ(await(3, 1)["result"]["version"], 2);
   EXPECT_EQ(answers(2), 0U);
-  broker_->forget(77);  // a run that never sent a call
+  broker_->end_run(77);  // a run that never sent a call
 }
 
 TEST_F(BrokerTest, OutdatedRunIsReported) {
@@ -281,7 +281,7 @@ TEST_F(BrokerTest, CallsWaitDuringAStoreOutageAndRunOnce) {
   server_.set_faults([&](const ServerCall&) { return ++refused, Fault::before; });
   ask(1, 7, "osis.get", {{"kind", "todo"}, {"id", "a"}});
   ask(2, 7, "osis.get", {{"kind", "todo"}, {"id", "a"}});
-  broker_->forget(1);
+  broker_->end_run(1);
   // After two more attempts, every attempt was made without the forgotten run.
   for (const int before = refused; refused < before + 3;) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   server_.set_faults(nullptr);
@@ -290,7 +290,7 @@ TEST_F(BrokerTest, CallsWaitDuringAStoreOutageAndRunOnce) {
 }
 
 TEST_F(BrokerTest, WaitingCallsAreBounded) {
-  start({.calls_of_run = 3, .calls = 5});
+  start({.max_calls_per_run = 3, .max_calls = 5});
   server_.set_faults([](const ServerCall&) { return Fault::before; });
   for (int i = 1; i <= 4; ++i) ask(1, i, "osis.kinds", json::object());
   EXPECT_EQ(code(await(1, 4)), "unavailable");
@@ -326,7 +326,7 @@ TEST_F(BrokerTest, ManyConcurrentRunsKeepTheStoreConsistent) {
         ask(run, i, "osis.put", {{"kind", "todo"}, {"object", {{"id", "shared"}, {"n", i}}}});
         EXPECT_EQ(code(await(run, i)), "ok");
       }
-      broker_->forget(run);
+      broker_->end_run(run);
     });
   }
   for (std::thread& each : runs) each.join();

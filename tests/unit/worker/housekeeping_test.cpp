@@ -21,7 +21,7 @@ class HousekeepingTest : public ::testing::Test {
   std::unique_ptr<Maintenance> housekeeping_ = std::make_unique<Maintenance>(clock_, settings_);
 
   void keep_house() {
-    auto done = housekeeping_->look_after(*store_, 1);
+    auto done = housekeeping_->run_due_work(*store_, 1);
     ASSERT_TRUE(done) << done.error().message;
     wait_ms_ = *done;
   }
@@ -133,12 +133,12 @@ TEST_F(HousekeepingTest, FailedExpiryDoesNotDelayOthers) {
     ASSERT_EQ(claim().size(), 1U);
   }
   for (const char* job : {"job:1:1", "job:1:3"}) {
-    server_.plain(1, {"HSET", std::string("mj:claim:") + job, "queue", "queue:taken"});
+    server_.run_command(1, {"HSET", std::string("mj:claim:") + job, "queue", "queue:taken"});
   }
   server_.put_text(1, "queue:taken", "another client's");
   keep_house();
   pass(31000);
-  EXPECT_FALSE(housekeeping_->look_after(*store_, 1));
+  EXPECT_FALSE(housekeeping_->run_due_work(*store_, 1));
   EXPECT_EQ(store_->leases(1)->size(), 2U) << "those whose queue is no list";
   EXPECT_EQ(waiting(), 1U);
 }
@@ -164,12 +164,12 @@ TEST_F(HousekeepingTest, HurryPollsSoonWithoutSpinning) {
   Job soon;
   soon.run_at_ms = clock_.unix + 40;
   submit(soon);
-  housekeeping_->hurry();
+  housekeeping_->request_early_tick();
   keep_house();
   pass(20);
   keep_house();
   EXPECT_EQ(wait_ms_, 20U) << "it knows of the job now";
-  housekeeping_->hurry();
+  housekeeping_->request_early_tick();
   keep_house();
   EXPECT_EQ(wait_ms_, 20U) << "and looks no sooner for being hurried again";
 }
@@ -229,7 +229,7 @@ TEST_F(HousekeepingTest, OneFailureDoesNotStopTheRest) {
   // Another client's value; the sweep of due jobs needs this key.
   server_.put_text(1, "mj:horizon", "another client's");
   for (int i = 0; i < 200; ++i) {
-    EXPECT_FALSE(housekeeping_->look_after(*store_, 1));
+    EXPECT_FALSE(housekeeping_->run_due_work(*store_, 1));
     pass(500);
   }
   EXPECT_EQ(waiting(), 1U);

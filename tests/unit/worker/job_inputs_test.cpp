@@ -30,7 +30,7 @@ class JobInputsTest : public ::testing::Test {
   void SetUp() override {
     facts_.job.caller_id = facts_.job.context_id = 1;
     facts_.job.id = 9;
-    facts_.granted.disk_bytes = 1000;
+    facts_.granted_policy.disk_bytes = 1000;
     fs::create_directories(folder_ / "contexts/1/objects");
     store_name_ = artifact_store_name(*store_, 1).value();
   }
@@ -56,7 +56,7 @@ class JobInputsTest : public ::testing::Test {
     facts_.files.clear();
     auto inputs = JobInputs::read(*store_, folder_.path().string(), facts_.job);
     if (!inputs) return inputs.error().message;
-    const auto found = inputs->find(facts_);
+    const auto found = inputs->resolve(facts_);
     return found ? "" : found.error().message;
   }
   std::vector<std::string> files() const {
@@ -169,7 +169,7 @@ TEST_F(JobInputsTest, NameMayHaveSlashes) {
 }
 
 TEST_F(JobInputsTest, MemoryForOneJobIsLimited) {
-  facts_.granted.disk_bytes = 1ULL << 40;
+  facts_.granted_policy.disk_bytes = 1ULL << 40;
   const std::string hash(64, 'a');
   const std::uint64_t bytes = 300ULL << 20;
   (void)object("");  // creates the job's folder

@@ -22,7 +22,7 @@ constexpr RunNumber kRun = 5;
 class JobPipesTest : public ::testing::Test {
  protected:
   void SetUp() override { begin(true); }
-  void begin(bool converses) {
+  void begin(bool makes_calls) {
     RunPipes ours;
     for (int i = 0; i < 4; ++i) {
       std::array<int, 2> pair{};
@@ -30,7 +30,7 @@ class JobPipesTest : public ::testing::Test {
       *std::array{&ours.out, &ours.err, &ours.channel, &ours.requests}[static_cast<std::size_t>(i)] = pair[0];
       theirs_[static_cast<std::size_t>(i)].reset(pair[1]);
     }
-    pipes_.emplace(epoll_.get(), kRun, ours, -1, converses, 1000);
+    pipes_.emplace(epoll_.get(), kRun, ours, -1, makes_calls, 1000);
   }
   Fd& job(JobPipe pipe) { return theirs_[static_cast<std::size_t>(pipe)]; }
   void write(JobPipe pipe, std::string_view text) {
@@ -44,7 +44,7 @@ class JobPipesTest : public ::testing::Test {
     std::vector<std::pair<JobPipe, std::uint32_t>> found;
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<std::size_t>(i)];
-      const PipeTag tag = PipeTag::of(event.data.u64);
+      const PipeTag tag = PipeTag::from_bits(event.data.u64);
       EXPECT_EQ(tag.run, kRun);
       found.emplace_back(tag.pipe, event.events);
     }
@@ -76,10 +76,10 @@ class JobPipesTest : public ::testing::Test {
 TEST(PipeTag, SeparatesRunAndPipe) {
   for (JobPipe pipe : {JobPipe::out, JobPipe::err, JobPipe::channel, JobPipe::requests}) {
     for (RunNumber run : {RunNumber{1}, RunNumber{1} << 55}) {
-      const PipeTag back = PipeTag::of(PipeTag{run, pipe}.bits());
+      const PipeTag back = PipeTag::from_bits(PipeTag{run, pipe}.to_bits());
       EXPECT_EQ(back.run, run);
       EXPECT_EQ(back.pipe, pipe);
-      EXPECT_GE((PipeTag{run, pipe}.bits()), 4U);
+      EXPECT_GE((PipeTag{run, pipe}.to_bits()), 4U);
     }
   }
 }
@@ -106,11 +106,11 @@ TEST_F(JobPipesTest, OutputIsPolledLaterThanTheChannel) {
   write(JobPipe::out, "x");
   write(JobPipe::err, "x");
   EXPECT_TRUE(ready().empty());
-  EXPECT_FALSE(pipes_->listen(1000 + JobPipes::kListenMs - 1));
+  EXPECT_FALSE(pipes_->watch_output(1000 + JobPipes::kWatchDelayMs - 1));
   EXPECT_TRUE(ready().empty());
-  EXPECT_TRUE(pipes_->listen(1000 + JobPipes::kListenMs));
+  EXPECT_TRUE(pipes_->watch_output(1000 + JobPipes::kWatchDelayMs));
   EXPECT_EQ(ready().size(), 2U);
-  EXPECT_TRUE(pipes_->listen(0)) << "from now on";
+  EXPECT_TRUE(pipes_->watch_output(0)) << "from now on";
   write(JobPipe::channel, "x");
   EXPECT_EQ(ready().size(), 3U);
 }
@@ -121,7 +121,7 @@ TEST_F(JobPipesTest, ChannelWithAPendingReplyIsPolledWithItsOutput) {
   EXPECT_TRUE(ready().empty());
   EXPECT_EQ(read(JobPipe::channel), "x") << "what is there at its end";
   write(JobPipe::channel, "y");
-  EXPECT_TRUE(pipes_->listen(1000 + JobPipes::kListenMs));
+  EXPECT_TRUE(pipes_->watch_output(1000 + JobPipes::kWatchDelayMs));
   EXPECT_EQ(ready().size(), 1U);
 }
 
@@ -169,25 +169,25 @@ TEST_F(JobPipesTest, JobThatDoesNotReadDelaysNoOther) {
 TEST_F(JobPipesTest, PausedChannelIsNotPolledAndLosesNothing) {
   write(JobPipe::channel, "x");
   ASSERT_EQ(ready().size(), 1U);
-  pipes_->hold(true);
-  EXPECT_TRUE(pipes_->is_held(JobPipe::channel));
-  EXPECT_FALSE(pipes_->is_held(JobPipe::out));
+  pipes_->set_channel_held(true);
+  EXPECT_TRUE(pipes_->is_paused(JobPipe::channel));
+  EXPECT_FALSE(pipes_->is_paused(JobPipe::out));
   EXPECT_TRUE(ready().empty());
-  EXPECT_TRUE(pipes_->listen(1000 + JobPipes::kListenMs));
+  EXPECT_TRUE(pipes_->watch_output(1000 + JobPipes::kWatchDelayMs));
   EXPECT_TRUE(ready().empty()) << "it stays so";
   write(JobPipe::out, "x");
   EXPECT_EQ(ready().size(), 1U) << "its output does not wait";
-  pipes_->hold(false);
+  pipes_->set_channel_held(false);
   EXPECT_EQ(ready().size(), 2U);
   EXPECT_EQ(read(JobPipe::channel), "x");
 }
 
 TEST_F(JobPipesTest, EndOfAPausedChannelCausesNoWakeUp) {
   write(JobPipe::channel, "x");
-  pipes_->hold(true);
+  pipes_->set_channel_held(true);
   job(JobPipe::channel).reset();
   EXPECT_TRUE(ready().empty());
-  pipes_->hold(false);
+  pipes_->set_channel_held(false);
   EXPECT_EQ(ready().size(), 1U);
   EXPECT_EQ(read(JobPipe::channel), "x");
 }
@@ -196,7 +196,7 @@ TEST_F(JobPipesTest, PausedChannelStillSends) {
   to_say_ = {std::string(4U << 20, 'x')};
   send();
   ASSERT_TRUE(pipes_->is_sending());
-  pipes_->hold(true);
+  pipes_->set_channel_held(true);
   write(JobPipe::channel, "x");
   while (pipes_->is_sending()) {
     drain_requests();
@@ -207,7 +207,7 @@ TEST_F(JobPipesTest, PausedChannelStillSends) {
 }
 
 TEST_F(JobPipesTest, PipeReadByAnotherThreadIsNotPolled) {
-  EXPECT_TRUE(pipes_->listen(1000 + JobPipes::kListenMs));
+  EXPECT_TRUE(pipes_->watch_output(1000 + JobPipes::kWatchDelayMs));
   write(JobPipe::out, "0123");
   const auto descriptor = pipes_->begin_background_read(JobPipe::out);
   ASSERT_TRUE(descriptor);

@@ -21,13 +21,13 @@ class SteppedTalk final : public Conversation {
   explicit SteppedTalk(std::size_t stages) : left_(stages - 1) {}
   std::size_t stage() const override { return stage_; }
   std::uint64_t frames() const override { return frames_; }
-  std::string take_output() override { return std::exchange(output_, {}); }
+  std::string consume_output() override { return std::exchange(output_, {}); }
   void feed(std::string_view bytes) override {
     ++frames_;
     (bytes.starts_with('?') ? calls_ : notes_).emplace_back(bytes.substr(bytes.starts_with('?') ? 1 : 0));
   }
-  std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
-  std::vector<std::string> take_calls() override { return std::exchange(calls_, {}); }
+  std::vector<std::string> consume_notes() override { return std::exchange(notes_, {}); }
+  std::vector<std::string> consume_calls() override { return std::exchange(calls_, {}); }
   void answer(std::string_view reply) override { output_ += reply; }
   bool next_stage(const Outcome& outcome) override {
     if (left_ == 0 || outcome.status != RunStatus::ok) return false;
@@ -103,7 +103,7 @@ class JobRunsTest : public ::testing::Test {
     std::vector<RunNumber> runs;
     for (const RunReport* each : all<RunReport>()) {
       const auto* release = std::get_if<Release>(&each->report);
-      if (release != nullptr && !release->ran && each->last) runs.push_back(each->run);
+      if (release != nullptr && !release->was_started && each->is_last) runs.push_back(each->run);
     }
     return runs;
   }
@@ -134,7 +134,7 @@ TEST_F(JobRunsTest, JobIsLaunchedServedAndReported) {
   end(1, RunStatus::ok);
   ASSERT_EQ(reports<EndReport>().size(), 1U);
   EXPECT_EQ(reports<EndReport>().at(0)->end.detail, "ok");
-  EXPECT_TRUE(all<RunReport>().back()->last);
+  EXPECT_TRUE(all<RunReport>().back()->is_last);
   ASSERT_EQ(all<JobRuns::RunReaped>().size(), 1U);
   EXPECT_FALSE(runs_.next_wakeup_ms());
 }
@@ -255,7 +255,7 @@ TEST_F(JobRunsTest, NextStageHasItsOwnNumberAndTheRemainingTime) {
   ASSERT_EQ(launched(), std::vector<RunNumber>{1});
   const RunSpec& spec = all<JobRuns::Launch>().at(0)->spec;
   EXPECT_EQ(spec.run, second_stage(1));
-  EXPECT_EQ(JobRuns::number_of(spec.run), 1U);
+  EXPECT_EQ(JobRuns::get_run_number(spec.run), 1U);
   EXPECT_EQ(spec.fence_boot_ms, 4711U);
   EXPECT_EQ(spec.limits.wall_ms, 600U);
   EXPECT_TRUE(all<RunReport>().empty()) << "the job goes on";
@@ -281,7 +281,7 @@ TEST_F(JobRunsTest, LauncherLostBetweenStagesCostsADelivery) {
   step(JobRuns::LaunchFailed{1, "the launcher is gone"});
   EXPECT_EQ(log_lines(), "no end of line");
   ASSERT_EQ(reports<Release>().size(), 1U);
-  EXPECT_TRUE(reports<Release>().at(0)->ran);
+  EXPECT_TRUE(reports<Release>().at(0)->was_started);
   EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
   EXPECT_TRUE(all<JobRuns::LaunchBackoff>().empty());
 }
@@ -317,7 +317,7 @@ TEST_F(JobRunsTest, RunThatTheHostCannotStartIsReturnedUncounted) {
     EXPECT_EQ(given_back(), std::vector<RunNumber>{1}) << stage;
     EXPECT_EQ(reports<Release>().at(0)->reason, "fork: EMFILE");
     ASSERT_EQ(all<JobRuns::LaunchBackoff>().size(), 1U);
-    EXPECT_EQ(all<JobRuns::LaunchBackoff>().at(0)->why.rfind("out of descriptors: raise the limit", 0), 0U);
+    EXPECT_EQ(all<JobRuns::LaunchBackoff>().at(0)->reason.rfind("out of descriptors: raise the limit", 0), 0U);
     EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
     EXPECT_TRUE(all<StartRejected>().empty());
   }
@@ -354,7 +354,7 @@ TEST_F(JobRunsTest, LostRunReturnsToItsQueue) {
   begin(job(1));
   end(1, RunStatus::lost, "the launcher is gone");
   ASSERT_EQ(reports<Release>().size(), 1U);
-  EXPECT_TRUE(reports<Release>().at(0)->ran);
+  EXPECT_TRUE(reports<Release>().at(0)->was_started);
   EXPECT_EQ(reports<Release>().at(0)->reason, "the launcher is gone");
   EXPECT_TRUE(reports<EndReport>().empty());
   EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
@@ -399,7 +399,7 @@ TEST_F(JobRunsTest, PartialLineIsShownWithoutItsEnd) {
   EXPECT_EQ(log_lines(), "");
   step(JobRuns::TimePassed{});
   ASSERT_TRUE(runs_.next_wakeup_ms());
-  pass(RunOutput::kPartialMs - 1);
+  pass(RunOutput::kMaxPartialWaitMs - 1);
   step(JobRuns::TimePassed{});
   EXPECT_TRUE(actions_.empty());
   pass(1);
@@ -425,7 +425,7 @@ TEST_F(JobRunsTest, CallReachesTheBrokerOnlyIfTheExecutorHasCalls) {
   end(1, RunStatus::ok);
 
   JobStart with_calls = job(2);
-  with_calls.calls_objects = true;
+  with_calls.uses_object_store = true;
   begin(std::move(with_calls));
   runs_.next_channel_bytes(2);
   step(JobRuns::BytesReceived{2, JobPipe::channel, "?{\"id\":1}"});
@@ -454,7 +454,7 @@ TEST_F(JobRunsTest, FailureWithARemainingAttemptIsRetried) {
 // A flooding pipe is paused; the other pipes of the job are still read.
 TEST_F(JobRunsTest, FloodOfOutputPausesItsPipe) {
   JobRuns::Settings settings{1, 7000, {}};
-  settings.reading.bytes = 1000;
+  settings.read_budget.bytes = 1000;
   runs_ = JobRuns(settings, 1);
   begin(job(1));
   step(JobRuns::BytesReceived{1, JobPipe::out, std::string(5000, 'x')});
@@ -473,10 +473,10 @@ TEST_F(JobRunsTest, FloodOfOutputPausesItsPipe) {
 // A job that tries to exceed its frame rate sends many frames in one write.
 TEST_F(JobRunsTest, FramesOfTheChannelAreCharged) {
   JobRuns::Settings settings{1, 7000, {}};
-  settings.reading.frames = 10;
+  settings.read_budget.frames = 10;
   runs_ = JobRuns(settings, 1);
   JobStart start = job(1);
-  start.calls_objects = true;
+  start.uses_object_store = true;
   begin(std::move(start));
   for (int i = 0; i < 21; ++i) step(JobRuns::BytesReceived{1, JobPipe::channel, "a note"});
   step(JobRuns::PipesDrained{1, JobPipe::channel});
@@ -503,8 +503,8 @@ TEST_F(JobRunsTest, JobPreparedInBackgroundHasItsLatestFence) {
   JobStart start = job(1);
   start.conversation = nullptr;
   start.strand = "plugin 1";
-  start.finish_waits = true;
-  start.begin = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
+  start.can_block_in_finish = true;
+  start.create_conversation = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
   step(std::move(start));
   ASSERT_EQ(all<JobRuns::RunInBackground>().size(), 1U);
   EXPECT_EQ(all<JobRuns::RunInBackground>().at(0)->strand, "plugin 1");
@@ -535,7 +535,7 @@ TEST_F(JobRunsTest, JobKilledDuringPreparationReturnsAtOnce) {
     start.strand = "plugin 1";
     bool began = false;
     const auto held = std::make_shared<int>();
-    start.begin = [&began, held] {
+    start.create_conversation = [&began, held] {
       began = true;
       return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1));
     };
@@ -556,7 +556,9 @@ TEST_F(JobRunsTest, FailedPreparationReturnsTheJob) {
   start.conversation = nullptr;
   start.strand = "plugin 1";
   start.queue = "queue:x";
-  start.begin = [] { return Result<std::unique_ptr<Conversation>>(fail(Code::invalid, "script: wrong")); };
+  start.create_conversation = [] {
+    return Result<std::unique_ptr<Conversation>>(fail(Code::invalid, "script: wrong"));
+  };
   step(std::move(start));
   step(job(2));
   EXPECT_TRUE(launched().empty()) << "one slot";
@@ -575,7 +577,7 @@ class JobRunsHanging : public JobRunsTest {
     JobStart start = job(run);
     start.conversation = nullptr;
     start.strand = lane;
-    start.begin = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
+    start.create_conversation = [] { return Result<std::unique_ptr<Conversation>>(std::make_unique<SteppedTalk>(1)); };
     return start;
   }
   std::vector<RunNumber> cannot_begin() const {
@@ -587,7 +589,7 @@ class JobRunsHanging : public JobRunsTest {
     }
     return runs;
   }
-  JobRuns::Event answer_of(RunNumber run, std::string lane) {
+  JobRuns::Event make_answer(RunNumber run, std::string lane) {
     return JobRuns::PrepareFinished{run, std::move(lane), nullptr, std::make_unique<SteppedTalk>(1)};
   }
 };
@@ -610,12 +612,12 @@ TEST_F(JobRunsHanging, JobsBehindAHangingStrandLeaveTheirSlots) {
   end(4, RunStatus::ok);
   step(of_lane(5, "disk 2"));
   EXPECT_EQ(all<JobRuns::RunInBackground>().size(), 1U) << "another lane";
-  step(answer_of(5, "disk 2"));
+  step(make_answer(5, "disk 2"));
   EXPECT_EQ(launched(), std::vector<RunNumber>{5});
   step(JobRuns::RunLaunched{5});
   end(5, RunStatus::ok);
 
-  step(answer_of(1, "disk 1"));
+  step(make_answer(1, "disk 1"));
   EXPECT_TRUE(actions_.empty()) << "it has gone back";
   EXPECT_FALSE(runs_.next_wakeup_ms());
   step(of_lane(6, "disk 1"));
@@ -627,12 +629,12 @@ TEST_F(JobRunsHanging, SlowStrandIsWaitedFor) {
   step(of_lane(1, "disk 1"));
   step(of_lane(2, "disk 1"));
   pass(HangDetector::kTimeoutMs - 1);
-  step(answer_of(1, "disk 1"));
+  step(make_answer(1, "disk 1"));
   EXPECT_EQ(launched(), std::vector<RunNumber>{1});
   pass(HangDetector::kTimeoutMs - 1);
   step(JobRuns::TimePassed{});
   EXPECT_TRUE(cannot_begin().empty());
-  step(answer_of(2, "disk 1"));
+  step(make_answer(2, "disk 1"));
   EXPECT_EQ(launched(), std::vector<RunNumber>{2});
 }
 
@@ -641,7 +643,7 @@ TEST_F(JobRunsHanging, TimeLimitCountsFromTheStart) {
   start.deadline_boot_ms = now_.boot_ms + 3000;
   step(std::move(start));
   pass(5000);
-  step(answer_of(1, "disk 1"));
+  step(make_answer(1, "disk 1"));
   ASSERT_EQ(all<JobRuns::Launch>().size(), 1U);
   EXPECT_EQ(all<JobRuns::Launch>().at(0)->spec.limits.wall_ms, 3000U);
 }
@@ -702,7 +704,7 @@ TEST_F(JobRunsBetween, HangingStrandReturnsTheJobAndFreesItsSlot) {
   pass(1);
   step(JobRuns::TimePassed{});
   ASSERT_EQ(reports<Release>().size(), 1U);
-  EXPECT_TRUE(reports<Release>().at(0)->ran);
+  EXPECT_TRUE(reports<Release>().at(0)->was_started);
   EXPECT_EQ(all<JobRuns::RunReaped>().size(), 1U);
   step(go_on());
   EXPECT_TRUE(actions_.empty());
@@ -771,20 +773,20 @@ TEST_F(JobRunsDisk, EndListsDroppedFilesAsThePolicySays) {
 
 TEST_F(JobRunsDisk, ChannelIsPausedWhileTheQueueIsFull) {
   begin_one();
-  const std::string much(ArtifactQueue::kMaxBytes, 'x');
+  const std::string much(ArtifactQueue::kMaxQueuedBytes, 'x');
   step(JobRuns::BytesReceived{1, JobPipe::channel, "x"});
   const auto first = work();
   EXPECT_TRUE(all<JobRuns::PauseChannel>().empty());
   step(JobRuns::BytesReceived{1, JobPipe::channel, much});
   ASSERT_EQ(all<JobRuns::PauseChannel>().size(), 1U);
-  EXPECT_TRUE(all<JobRuns::PauseChannel>().at(0)->hold);
+  EXPECT_TRUE(all<JobRuns::PauseChannel>().at(0)->is_held);
   step(JobRuns::Kill{1, KillReason::cancelled});
   EXPECT_EQ(all<JobRuns::KillRun>().size(), 1U);
   step(first());
   EXPECT_TRUE(all<JobRuns::PauseChannel>().empty()) << "it has the rest to write";
   step(work()());
   ASSERT_EQ(all<JobRuns::PauseChannel>().size(), 1U);
-  EXPECT_FALSE(all<JobRuns::PauseChannel>().at(0)->hold);
+  EXPECT_FALSE(all<JobRuns::PauseChannel>().at(0)->is_held);
   end(1, RunStatus::cancelled);
   step(work()());  // the run notifies its disk at destruction, so the disk is destroyed before the runs
 }

@@ -62,10 +62,10 @@ class LeaseKeeperTest : public testing::Test {
                       health_,
                       settings(),
                       self_,
-                      {.renewed = [this](RunNumber run, std::uint64_t fence) { renewed_.emplace_back(run, fence); },
-                       .stale = [this](RunNumber run) { stale_.push_back(run); },
-                       .cancelled = [this](RunNumber run) { cancelled_.push_back(run); },
-                       .runner_lost = [this](const std::string& why) { lost_.push_back(why); }}};
+                      {.on_renewed = [this](RunNumber run, std::uint64_t fence) { renewed_.emplace_back(run, fence); },
+                       .on_stale = [this](RunNumber run) { stale_.push_back(run); },
+                       .on_cancelled = [this](RunNumber run) { cancelled_.push_back(run); },
+                       .on_runner_lost = [this](const std::string& why) { lost_.push_back(why); }}};
 };
 
 // So that two heartbeats can fail before a lease ends.
@@ -114,7 +114,7 @@ TEST_F(LeaseKeeperTest, RunReceivesCancellationAndALostClaim) {
 TEST_F(LeaseKeeperTest, RemovedRunsAreNotRenewed) {
   claim(1);
   claim(2);
-  EXPECT_EQ(keeper_.held(), (std::map<Id, std::size_t>{{1, 2}}));
+  EXPECT_EQ(keeper_.count_leases(), (std::map<Id, std::size_t>{{1, 2}}));
   const RunNumber first = 1;
   keeper_.remove({&first, 1});
   keeper_.run_once();

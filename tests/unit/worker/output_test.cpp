@@ -10,7 +10,7 @@
 namespace mycojobs {
 namespace {
 
-std::string text_of(const std::vector<Log>& lines, LogStream stream) {
+std::string join_text(const std::vector<Log>& lines, LogStream stream) {
   std::string text;
   for (const Log& line : lines) {
     if (line.stream == stream) text += line.text;
@@ -24,7 +24,7 @@ TEST(OutputCapture, KeepsOrderAndWholeLinesBelowTheLimit) {
   output.feed(LogStream::err, "oops\n", 2);
   output.feed(LogStream::out, "o\n", 3);
   output.close(4);
-  const auto lines = output.take();
+  const auto lines = output.pop_lines();
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(lines[0].text, "one\n");
   EXPECT_EQ(lines[1].text, "oops\n");
@@ -36,9 +36,9 @@ TEST(OutputCapture, PartialLineWaitsUntilItIsFlushed) {
   OutputCapture output(1 << 20);
   output.feed(LogStream::out, "50 %", 1);
   EXPECT_TRUE(output.has_partial());
-  EXPECT_TRUE(output.take().empty());
+  EXPECT_TRUE(output.pop_lines().empty());
   output.flush_partial(2);
-  EXPECT_EQ(text_of(output.take(), LogStream::out), "50 %");
+  EXPECT_EQ(join_text(output.pop_lines(), LogStream::out), "50 %");
 }
 
 // For any output in pieces of any size: head and tail are unchanged, and the stored and dropped bytes add up to the
@@ -56,12 +56,12 @@ TEST(OutputCapture, HeadAndTailSurviveAndTheCountIsExact) {
       for (char& c : bytes) c = random() % 30 == 0 ? '\n' : static_cast<char>('a' + random() % 26);
       all += bytes;
       output.feed(LogStream::out, bytes, 1);
-      for (Log& line : output.take()) lines.push_back(std::move(line));
+      for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
     }
     output.close(2);
-    for (Log& line : output.take()) lines.push_back(std::move(line));
-    const std::string kept = text_of(lines, LogStream::out);
-    const std::string note = text_of(lines, LogStream::system);
+    for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
+    const std::string kept = join_text(lines, LogStream::out);
+    const std::string note = join_text(lines, LogStream::system);
     EXPECT_LE(kept.size(), limit);
     EXPECT_EQ(output.bytes(LogStream::out), all.size());
     if (note.empty()) {
@@ -87,10 +87,10 @@ TEST(OutputCapture, AlternatingStreamsUseBoundedEntries) {
   std::size_t entries = 0;
   for (int i = 0; i < 100000; ++i) {
     output.feed(i % 2 == 0 ? LogStream::out : LogStream::err, "\n", 1);
-    entries += output.take().size();
+    entries += output.pop_lines().size();
   }
   output.close(2);
-  entries += output.take().size();
+  entries += output.pop_lines().size();
   EXPECT_LT(entries, 1100U);
 }
 
@@ -99,10 +99,10 @@ TEST(OutputCapture, ManyTinyPiecesUseBoundedEntries) {
   std::size_t entries = 0;
   for (int i = 0; i < 100000; ++i) {
     output.feed(LogStream::out, "\n", 1);
-    entries += output.take().size();
+    entries += output.pop_lines().size();
   }
   output.close(2);
-  entries += output.take().size();
+  entries += output.pop_lines().size();
   EXPECT_LT(entries, 1100U);
 }
 
@@ -122,10 +122,10 @@ TEST(OutputCapture, PiecesEndBetweenCharacters) {
       output.feed(LogStream::err, rest.substr(0, bytes), 1);
       rest.remove_prefix(bytes);
       if (random() % 4 == 0) output.flush_partial(1);
-      for (Log& line : output.take()) lines.push_back(std::move(line));
+      for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
     }
     output.close(2);
-    for (Log& line : output.take()) lines.push_back(std::move(line));
+    for (Log& line : output.pop_lines()) lines.push_back(std::move(line));
     std::size_t kept = 0, dropped = 0;
     for (const Log& line : lines) {
       EXPECT_TRUE(is_utf8(line.text));
@@ -141,18 +141,18 @@ TEST(OutputCapture, IncompleteCharacterWaitsForItsOtherBytes) {
   output.feed(LogStream::out, "a\xE2\x82", 1);
   EXPECT_TRUE(output.has_partial());
   output.flush_partial(2);
-  EXPECT_EQ(text_of(output.take(), LogStream::out), "a");
+  EXPECT_EQ(join_text(output.pop_lines(), LogStream::out), "a");
   EXPECT_FALSE(output.has_partial()) << "nothing can be shown before more bytes come";
   output.feed(LogStream::out, "\xAC", 3);
   EXPECT_TRUE(output.has_partial());
   output.feed(LogStream::out, "\xE2", 4);
   output.close(5);
-  EXPECT_EQ(text_of(output.take(), LogStream::out), "\u20ac\xE2");
+  EXPECT_EQ(join_text(output.pop_lines(), LogStream::out), "\u20ac\xE2");
 }
 
-std::string text_of(const std::vector<std::vector<Log>>& portions, LogStream stream) {
+std::string join_text(const std::vector<std::vector<Log>>& portions, LogStream stream) {
   std::string text;
-  for (const auto& lines : portions) text += text_of(lines, stream);
+  for (const auto& lines : portions) text += join_text(lines, stream);
   return text;
 }
 
@@ -162,12 +162,12 @@ TEST(RunOutput, SecretIsFoundAcrossPiecesOfOneStreamOnly) {
   output.feed(LogStream::out, "a correct ", 1);
   output.feed(LogStream::err, "horse\n", 1);
   output.feed(LogStream::out, "horse\n", 1);
-  output.note("of correct horse", 1);
+  output.add_note("of correct horse", 1);
   output.close(2);
-  const auto lines = output.take();
-  EXPECT_EQ(text_of(lines, LogStream::out), "a [secret TOKEN]\n");
-  EXPECT_EQ(text_of(lines, LogStream::err), "horse\n");
-  EXPECT_EQ(text_of(lines, LogStream::system), "of [secret TOKEN]\n");
+  const auto lines = output.pop_batches();
+  EXPECT_EQ(join_text(lines, LogStream::out), "a [secret TOKEN]\n");
+  EXPECT_EQ(join_text(lines, LogStream::err), "horse\n");
+  EXPECT_EQ(join_text(lines, LogStream::system), "of [secret TOKEN]\n");
   EXPECT_EQ(output.redact("correct horse"), "[secret TOKEN]");
 }
 
@@ -176,35 +176,35 @@ TEST(RunOutput, HeldBytesAreFlushedAtTheEnd) {
   RunOutput output(1 << 20, redactor);
   output.feed(LogStream::out, "all of it is correct", 1);
   output.close(2);
-  EXPECT_EQ(text_of(output.take(), LogStream::out), "all of it is correct");
+  EXPECT_EQ(join_text(output.pop_batches(), LogStream::out), "all of it is correct");
 }
 
 TEST(RunOutput, PartialLineWaitsUpToItsLimit) {
   RunOutput output(1 << 20, nullptr);
   output.feed(LogStream::out, "50 %", 1);
   EXPECT_FALSE(output.flush_partial(1000, 1));
-  EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kPartialMs - 1, 1));
+  EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kMaxPartialWaitMs - 1, 1));
   output.feed(LogStream::out, " done\n", 1);
-  EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kPartialMs, 1)) << "its end has come";
+  EXPECT_FALSE(output.flush_partial(1000 + RunOutput::kMaxPartialWaitMs, 1)) << "its end has come";
   output.feed(LogStream::out, "next", 1);
   EXPECT_FALSE(output.flush_partial(2000, 1)) << "another one waits for as long again";
-  EXPECT_TRUE(output.flush_partial(2000 + RunOutput::kPartialMs, 1));
-  EXPECT_EQ(text_of(output.take(), LogStream::out), "50 % done\nnext");
+  EXPECT_TRUE(output.flush_partial(2000 + RunOutput::kMaxPartialWaitMs, 1));
+  EXPECT_EQ(join_text(output.pop_batches(), LogStream::out), "50 % done\nnext");
 }
 
 TEST(RunOutput, PortionsAreBoundedAndInOrder) {
   RunOutput output(8U << 20, nullptr);
-  const std::size_t lines = RunOutput::kMaxLinesBatch * 2 + 1;
+  const std::size_t lines = RunOutput::kMaxBatchLines * 2 + 1;
   for (std::size_t i = 0; i < lines; ++i) output.feed(LogStream::out, "x\n", 1);
-  const auto portions = output.take();
+  const auto portions = output.pop_batches();
   ASSERT_EQ(portions.size(), 3U);
   std::uint64_t seq = 0;
   for (const auto& portion : portions) {
-    EXPECT_LE(portion.size(), RunOutput::kMaxLinesBatch);
+    EXPECT_LE(portion.size(), RunOutput::kMaxBatchLines);
     for (const Log& line : portion) EXPECT_EQ(line.seq, ++seq);
   }
   EXPECT_EQ(seq, lines);
-  EXPECT_TRUE(output.take().empty());
+  EXPECT_TRUE(output.pop_batches().empty());
 }
 
 }  // namespace

@@ -81,7 +81,7 @@ class PrerequisiteTest : public AgentTest {
   Result<bool> answer(const std::string& key, const std::string& name, bool approved = true) {
     return answer_prerequisite(*client_, 1, key, {name, approved, 12, "read it"});
   }
-  std::string error_of(const std::string& key) {
+  std::string wait_for_error(const std::string& key) {
     EXPECT_TRUE(wait_for_end(key));
     EXPECT_EQ(read(key).status, JobStatus::error);
     EXPECT_EQ(read(key).detail, "prerequisite");
@@ -105,11 +105,11 @@ TEST_F(PrerequisiteTest, KeysOfAnyTypeAreSeen) {
   const std::string text = submit_waiting({"redis:ready"});
   const std::string hash = submit_waiting({"redis:state:12"});
   ASSERT_TRUE(is_parked(text) && is_parked(hash));
-  server_.plain(2, {"SET", "ready", "another context's"});
+  server_.run_command(2, {"SET", "ready", "another context's"});
   eventually([] { return false; }, Seconds(1.5));
   EXPECT_EQ(read(text).status, JobStatus::waiting_for_prerequisites);
   server_.put_text(1, "ready", "1");
-  server_.plain(1, {"HSET", "state:12", "a", "b"});
+  server_.run_command(1, {"HSET", "state:12", "a", "b"});
   EXPECT_TRUE(runs(text));
   EXPECT_TRUE(runs(hash));
 }
@@ -134,26 +134,26 @@ TEST_F(PrerequisiteTest, HangingFileDelaysOnlyItsWaiters) {
   settings_.allowed_prerequisites = {"file:/"};
   start();
   const std::string stuck = submit_waiting({"file:" + hangs.path() + "/flag"});
-  ASSERT_TRUE(eventually([&] { return hangs.waiting() > 0; }));
+  ASSERT_TRUE(eventually([&] { return hangs.waiting_count() > 0; }));
   folder_.write("flag", "");
   EXPECT_TRUE(runs(submit_waiting({"wait:1ms", "file:" + (folder_ / "flag")})));
   server_.put_text(1, "ready", "1");
   EXPECT_TRUE(runs(submit_waiting({"redis:ready"})));
   EXPECT_EQ(read(stuck).status, JobStatus::waiting_for_prerequisites);
-  EXPECT_EQ(hangs.waiting(), 1) << "it is looked for once";
+  EXPECT_EQ(hangs.waiting_count(), 1) << "it is looked for once";
 }
 
 TEST_F(PrerequisiteTest, ImpossibleConditionEndsTheJobAtOnce) {
   settings_.allowed_prerequisites = {"file:/data/"};
   start();
-  EXPECT_EQ(error_of(submit_waiting({"wait:1ms", "moon:full"})),
+  EXPECT_EQ(wait_for_error(submit_waiting({"wait:1ms", "moon:full"})),
             "prerequisite \"moon:full\": has an unknown kind: use wait:, at:, redis:, file:, tcp:, http://, https://, "
             "approval: or flow:");
-  EXPECT_EQ(error_of(submit_waiting({"file:/data/../etc/passwd"})),
+  EXPECT_EQ(wait_for_error(submit_waiting({"file:/data/../etc/passwd"})),
             "prerequisite \"file:/data/../etc/passwd\": is not allowed on this host: the operator's setting "
             "prerequisites.allow has no matching prefix");
-  EXPECT_NE(error_of(submit_waiting({"redis:mj:leases"})).find("are not for jobs"), std::string::npos);
-  EXPECT_EQ(error_of(submit_waiting(std::vector<std::string>(101, "wait:1ms"))),
+  EXPECT_NE(wait_for_error(submit_waiting({"redis:mj:leases"})).find("are not for jobs"), std::string::npos);
+  EXPECT_EQ(wait_for_error(submit_waiting(std::vector<std::string>(101, "wait:1ms"))),
             "prerequisites: 101 are more than the 100 that are read");
   EXPECT_EQ(control_.launches, 0U);
 }
@@ -163,7 +163,7 @@ TEST_F(PrerequisiteTest, WaitHasALimitExceptForAppointments) {
   start();
   const std::string waits = submit_waiting({"approval:legal"});
   const std::string later = submit_waiting({"at:2999-01-01T00:00:00Z"});
-  EXPECT_EQ(error_of(waits), "prerequisite \"approval:legal\" was not met within 1 s (prerequisites.timeout)");
+  EXPECT_EQ(wait_for_error(waits), "prerequisite \"approval:legal\" was not met within 1 s (prerequisites.timeout)");
   EXPECT_EQ(read(later).status, JobStatus::waiting_for_prerequisites);
 }
 
@@ -191,48 +191,49 @@ TEST_F(PrerequisiteTest, RejectionEndsTheJob) {
   const std::string key = submit_waiting({"approval:legal"});
   ASSERT_TRUE(is_parked(key));
   EXPECT_TRUE(answer(key, "legal", false).value());
-  EXPECT_EQ(error_of(key), "approval:legal was rejected by 12: read it");
+  EXPECT_EQ(wait_for_error(key), "approval:legal was rejected by 12: read it");
   EXPECT_EQ(control_.launches, 0U);
 }
 
 TEST_F(PrerequisiteTest, FailedFlowNeverMeetsACondition) {
   start();
-  server_.plain(1, {"HSET", "flow:12", "id", "12", "status", "started"});
+  server_.run_command(1, {"HSET", "flow:12", "id", "12", "status", "started"});
   const std::string waits = submit_waiting({"flow:12"});
   ASSERT_TRUE(is_parked(waits));
   eventually([] { return false; }, Seconds(1.5));
   EXPECT_EQ(read(waits).status, JobStatus::waiting_for_prerequisites);
-  server_.plain(1, {"HSET", "flow:12", "status", "finished"});
+  server_.run_command(1, {"HSET", "flow:12", "status", "finished"});
   EXPECT_TRUE(runs(waits));
-  server_.plain(1, {"HSET", "flow:13", "id", "13", "status", "error", "detail", "failed", "error", "no disk"});
-  EXPECT_EQ(error_of(submit_waiting({"flow:13"})),
+  server_.run_command(1, {"HSET", "flow:13", "id", "13", "status", "error", "detail", "failed", "error", "no disk"});
+  EXPECT_EQ(wait_for_error(submit_waiting({"flow:13"})),
             "prerequisite \"flow:13\": flow 13 has ended as error (failed): no disk");
-  EXPECT_EQ(error_of(submit_waiting({"flow:14"})), "prerequisite \"flow:14\": flow 14 does not exist");
-  EXPECT_NE(error_of(submit_waiting({"flow:x"})).find("write the id of a flow"), std::string::npos);
-  EXPECT_NE(error_of(submit_waiting({"approval:a b"})).find("write a name"), std::string::npos);
+  EXPECT_EQ(wait_for_error(submit_waiting({"flow:14"})), "prerequisite \"flow:14\": flow 14 does not exist");
+  EXPECT_NE(wait_for_error(submit_waiting({"flow:x"})).find("write the id of a flow"), std::string::npos);
+  EXPECT_NE(wait_for_error(submit_waiting({"approval:a b"})).find("write a name"), std::string::npos);
 }
 
 // Callers 7 and 66 are submitters. For caller 7 the records of caller 66 are indistinguishable from absent records.
 TEST_F(PrerequisiteTest, UnreadableRecordsLookMissing) {
-  server_.plain(1, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[7,66]"});
-  server_.plain(1, {"HSET", "job:66:1", "id", "1", "caller_id", "66", "status", "finished"});
-  server_.plain(1, {"HSET", "message:66:1", "id", "1"});
+  server_.run_command(1, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[7,66]"});
+  server_.run_command(1, {"HSET", "job:66:1", "id", "1", "caller_id", "66", "status", "finished"});
+  server_.run_command(1, {"HSET", "message:66:1", "id", "1"});
   server_.put_text(1, "job:66:2", "no record");
   for (const char* flow : {"20", "21", "22"})
-    server_.plain(1, {"HSET", std::string("flow:") + flow, "id", flow, "caller_id", "66", "status", "started"});
-  server_.plain(1, {"HSET", "flow:20", "status", "finished"});
-  server_.plain(1, {"HSET", "flow:21", "status", "error", "error", "the card was refused"});
+    server_.run_command(1, {"HSET", std::string("flow:") + flow, "id", flow, "caller_id", "66", "status", "started"});
+  server_.run_command(1, {"HSET", "flow:20", "status", "finished"});
+  server_.run_command(1, {"HSET", "flow:21", "status", "error", "error", "the card was refused"});
   start(4);
   for (const char* flow : {"20", "21", "22", "29"}) {
     const std::string name = std::string("flow:") + flow;
-    EXPECT_EQ(error_of(submit_waiting({name})), "prerequisite \"" + name + "\": flow " + flow + " does not exist");
+    EXPECT_EQ(wait_for_error(submit_waiting({name})),
+              "prerequisite \"" + name + "\": flow " + flow + " does not exist");
   }
   std::vector<std::string> waiting;
   for (const char* key : {"job:66:1", "job:66:2", "job:66:3", "message:66:1", "flow:20", "flow:29", "context:1",
                           "queue:fake", "runner:1", "runner:2"})
     waiting.push_back(submit_waiting({std::string("redis:") + key}));
-  server_.plain(1, {"HSET", "job:7:900", "id", "900"});
-  server_.plain(1, {"HSET", "flow:30", "id", "30", "caller_id", "7", "status", "finished"});
+  server_.run_command(1, {"HSET", "job:7:900", "id", "900"});
+  server_.run_command(1, {"HSET", "flow:30", "id", "30", "caller_id", "7", "status", "finished"});
   server_.put_text(1, "ready", "1");
   EXPECT_TRUE(runs(submit_waiting({"redis:job:7:900", "redis:flow:30", "flow:30", "redis:ready"}))) << "its own";
   eventually([] { return false; }, Seconds(1.5));
@@ -240,7 +241,7 @@ TEST_F(PrerequisiteTest, UnreadableRecordsLookMissing) {
     EXPECT_EQ(read(key).status, JobStatus::waiting_for_prerequisites) << key;
     EXPECT_EQ(read(key).error, "") << key;
   }
-  server_.plain(1, {"HSET", "context:1", "readers", "[7]"});
+  server_.run_command(1, {"HSET", "context:1", "readers", "[7]"});
   EXPECT_TRUE(runs(waiting[0])) << "a reader of the context reads all of it";
   EXPECT_TRUE(runs(submit_waiting({"flow:20"})));
 }
@@ -259,9 +260,9 @@ CheckShown shown_of(const std::string& condition, const std::string& admins, std
   const SystemClock clock;
   MemoryServer server{clock};
   const auto store = server.open().value();
-  server.plain(1, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[7,66]"});
-  server.plain(1, {"HSET", "job:66:1", "id", "1", "caller_id", "66", "status", "finished"});
-  server.plain(1, {"HSET", "flow:20", "id", "20", "caller_id", "66", "status", "finished"});
+  server.run_command(1, {"HSET", "context:1", "id", "1", "admins", "[1]", "submitters", "[7,66]"});
+  server.run_command(1, {"HSET", "job:66:1", "id", "1", "caller_id", "66", "status", "finished"});
+  server.run_command(1, {"HSET", "flow:20", "id", "20", "caller_id", "66", "status", "finished"});
   server.put_text(1, "flow:21", "no flow");
   Job job;
   job.caller_id = 7;
@@ -278,7 +279,7 @@ CheckShown shown_of(const std::string& condition, const std::string& admins, std
   request.max_jobs = 1;
   request.lease_ms = 60'000;
   EXPECT_TRUE(store->claim(request).value().jobs.empty()) << "it waits";
-  server.plain(1, {"HSET", "context:1", "admins", admins});
+  server.run_command(1, {"HSET", "context:1", "admins", admins});
   CheckShown shown;
   server.set_faults([&](const ServerCall& call) {
     shown.calls.emplace_back(call.name);

@@ -34,7 +34,7 @@ class ReconcileTest : public AgentTest {
     return key;
   }
   InstanceLock lock(const std::string& instance) {
-    auto held = InstanceLock::hold(settings_.state_dir, 1, instance);
+    auto held = InstanceLock::acquire(settings_.state_dir, 1, instance);
     EXPECT_TRUE(held) << held.error().message;
     return std::move(*held);
   }
@@ -119,8 +119,8 @@ TEST_F(ReconcileTest, OnlyTheDeadInstancesJobsAreReturned) {
   give_back();
   EXPECT_EQ(read(mine).status, JobStatus::dispatched);
   EXPECT_EQ(read(others).status, JobStatus::started);
-  EXPECT_EQ(known_instances(settings_.state_dir, 1), std::vector<std::string>{kOther});
-  EXPECT_TRUE(known_instances(settings_.state_dir, 2).empty());
+  EXPECT_EQ(list_instances(settings_.state_dir, 1), std::vector<std::string>{kOther});
+  EXPECT_TRUE(list_instances(settings_.state_dir, 2).empty());
 }
 
 TEST_F(ReconcileTest, FileStaysUntilTheStoreHasAnswered) {
@@ -154,7 +154,7 @@ TEST_F(ReconcileTest, ConcurrentChecksOfOneLockAllSucceed) {
   PreviousInstances former = this->former();
   std::atomic<int> gone{0};
   std::vector<std::thread> threads;
-  for (int i = 0; i < 8; ++i) threads.emplace_back([&] { gone += former.is_gone(kOld) ? 1 : 0; });
+  for (int i = 0; i < 8; ++i) threads.emplace_back([&] { gone += former.has_ended(kOld) ? 1 : 0; });
   for (std::thread& each : threads) each.join();
   EXPECT_EQ(gone, 8);
 }
@@ -222,13 +222,13 @@ TEST_F(ReconcileTest, ForeignNamesAreNotPaths) {
   for (const char* name : {"1-.lock", "1-.lock.lock", "1-zz.lock", "1-aa", "x-aa.lock", "11-aa.lock"}) {
     std::ofstream(state_.path() / "runners" / name) << "";
   }
-  EXPECT_TRUE(known_instances(settings_.state_dir, 1).empty());
-  EXPECT_EQ(known_instances(settings_.state_dir, 11), std::vector<std::string>{"aa"});
+  EXPECT_TRUE(list_instances(settings_.state_dir, 1).empty());
+  EXPECT_EQ(list_instances(settings_.state_dir, 11), std::vector<std::string>{"aa"});
 }
 
 TEST_F(ReconcileTest, UncreatableFolderIsNamed) {
   const std::string file = state_.write("file", "");
-  const auto held = InstanceLock::hold(file, 1, kOld);
+  const auto held = InstanceLock::acquire(file, 1, kOld);
   ASSERT_FALSE(held);
   EXPECT_NE(held.error().message.find(file + "/runners"), std::string::npos) << held.error().message;
 }

@@ -13,7 +13,7 @@ using testing::HasSubstr;
 class RunnerRecord : public AgentTest {
  protected:
   std::string field(const std::string& name) {
-    return std::string(server_.plain(1, {"HGET", "runner:1", name}).text());
+    return std::string(server_.run_command(1, {"HGET", "runner:1", name}).text());
   }
   std::string message_with_job(Id id, const std::string& topic) {
     Message message;

@@ -64,10 +64,10 @@ class ReporterTest : public testing::Test {
   Reporter reporter_{store_,
                      clock_,
                      health_,
-                     Receipts(7, nullptr),
-                     {.settled = [this](auto runs) { settled_.insert(settled_.end(), runs.begin(), runs.end()); },
-                      .gather_us = [this] { return gather_us_; },
-                      .stale = [this](RunNumber run) { stale_.push_back(run); }}};
+                     ReceiptSigner(7, nullptr),
+                     {.on_settled = [this](auto runs) { settled_.insert(settled_.end(), runs.begin(), runs.end()); },
+                      .batch_delay_us = [this] { return gather_us_; },
+                      .on_stale = [this](RunNumber run) { stale_.push_back(run); }}};
 };
 
 TEST_F(ReporterTest, SingleReportIsSentByItsCaller) {

@@ -14,22 +14,22 @@ class RunLoopAheadTest : public ::testing::Test {
   RunLoopAheadTest() {
     settings_.slots = 1;
     loop_ =
-        std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
+        std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, run_rate_,
                                   RunLoop::Callbacks{[this](RunReport report) { posted_.post(std::move(report)); }});
   }
   void start(RunNumber run) {
-    JobStart one;
-    one.run = run;
-    one.claim = {1, "job:1:" + std::to_string(run), "claim", "token"};
-    one.context = 1;
-    one.specs.emplace_back().context = 1;
+    JobStart increment;
+    increment.run = run;
+    increment.claim = {1, "job:1:" + std::to_string(run), "claim", "token"};
+    increment.context = 1;
+    increment.specs.emplace_back().context = 1;
     JobFacts facts;
-    one.conversation = FakeExecutor().begin(facts, nullptr).value();
-    loop_->start(std::move(one));
+    increment.conversation = FakeExecutor().begin(facts, nullptr).value();
+    loop_->start(std::move(increment));
   }
   bool wait_for_reports(std::size_t count) {
     return eventually([&] {
-      for (RunReport& each : posted_.take_all()) reports_.push_back(std::move(each));
+      for (RunReport& each : posted_.consume_all()) reports_.push_back(std::move(each));
       return reports_.size() >= count;
     });
   }
@@ -38,7 +38,7 @@ class RunLoopAheadTest : public ::testing::Test {
     std::vector<RunNumber> runs;
     for (const RunReport& each : reports_) {
       const auto* release = std::get_if<Release>(&each.report);
-      if (release != nullptr && !release->ran && each.last) runs.push_back(each.run);
+      if (release != nullptr && !release->was_started && each.is_last) runs.push_back(each.run);
     }
     return runs;
   }
@@ -48,7 +48,7 @@ class RunLoopAheadTest : public ::testing::Test {
   WorkerSettings settings_;
   Mailbox<RunReport> posted_;
   std::vector<RunReport> reports_;
-  RunRate pace_;
+  RunRate run_rate_;
   std::unique_ptr<RunLoop> loop_;
 };
 
@@ -57,10 +57,10 @@ TEST_F(RunLoopAheadTest, NeverRunsMoreThanItsSlots) {
   for (RunNumber run = 1; run <= 3; ++run) start(run);
   ASSERT_TRUE(eventually([&] {
     control_.end_all(RunStatus::ok);
-    for (RunReport& each : posted_.take_all()) reports_.push_back(std::move(each));
+    for (RunReport& each : posted_.consume_all()) reports_.push_back(std::move(each));
     return reports_.size() >= 3;
   }));
-  EXPECT_EQ(control_.most_at_once, 1U);
+  EXPECT_EQ(control_.max_concurrent_runs, 1U);
 }
 
 TEST_F(RunLoopAheadTest, JobThatWaitsTooLongIsNextInItsQueue) {
@@ -99,7 +99,7 @@ TEST_F(RunLoopAheadTest, RenewedLeaseOfAWaitingJobIsItsFence) {
   control_.end(1, RunStatus::ok);
   ASSERT_TRUE(eventually([&] { return control_.is_running(2) || !given_back().empty(); }));
   if (control_.is_running(2)) {  // on a loaded machine the job has been released
-    EXPECT_EQ(control_.fence_of(2), 4711U);
+    EXPECT_EQ(control_.get_fence(2), 4711U);
   }
 }
 
@@ -110,19 +110,19 @@ TEST(Pace, ClaimsAheadOnlyAfterFastEnds) {
   for (int i = 0; i < 5; ++i) pace.on_run_ended(now += 500);
   EXPECT_EQ(pace.claim_ahead_count(now), 0U) << "a few";
   for (int i = 0; i < 100; ++i) pace.on_run_ended(now += 500);
-  EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kAheadUs / 500);
+  EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kClaimAheadUs / 500);
   for (int i = 0; i < 100; ++i) pace.on_run_ended(now += 100);
   EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kMaxClaimedAhead);
-  EXPECT_GT(pace.report_batch_us(now), 0U);
+  EXPECT_GT(pace.report_batch_delay_us(now), 0U);
 }
 
 TEST(Pace, SlowEndsDisableClaimingAhead) {
   RunRate pace;
   std::uint64_t now = 1'000'000;
   for (int i = 0; i < 200; ++i) pace.on_run_ended(now += 5000);
-  EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kAheadUs / 5000);
-  EXPECT_EQ(pace.report_batch_us(now), 0U);
-  for (int i = 0; i < 200; ++i) pace.on_run_ended(now += RunRate::kAheadUs + 1000);
+  EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kClaimAheadUs / 5000);
+  EXPECT_EQ(pace.report_batch_delay_us(now), 0U);
+  for (int i = 0; i < 200; ++i) pace.on_run_ended(now += RunRate::kClaimAheadUs + 1000);
   EXPECT_EQ(pace.claim_ahead_count(now), 0U);
 }
 
@@ -130,9 +130,9 @@ TEST(Pace, NothingIsClaimedAheadAfterAPauseOrAStall) {
   RunRate pace;
   std::uint64_t now = 1'000'000;
   for (int i = 0; i < 200; ++i) pace.on_run_ended(now += 500);
-  EXPECT_EQ(pace.claim_ahead_count(now + RunRate::kAheadUs + 1), 0U) << "nothing has ended for so long";
-  EXPECT_EQ(pace.report_batch_us(now + RunRate::kAheadUs + 1), 0U);
-  EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kAheadUs / 500);
+  EXPECT_EQ(pace.claim_ahead_count(now + RunRate::kClaimAheadUs + 1), 0U) << "nothing has ended for so long";
+  EXPECT_EQ(pace.report_batch_delay_us(now + RunRate::kClaimAheadUs + 1), 0U);
+  EXPECT_EQ(pace.claim_ahead_count(now), RunRate::kClaimAheadUs / 500);
   pace.on_claim_ahead_failed();
   EXPECT_EQ(pace.claim_ahead_count(now), 0U);
 }

@@ -26,19 +26,19 @@ class RunLoopDisk : public ::testing::Test {
     return settings;
   }
   void start(RunNumber run) {
-    JobStart one;
-    one.run = run;
-    one.claim = {1, "job:1:" + std::to_string(run), "claim", "token", "python", "", 1, 0};
-    one.context = 1;
-    one.specs.emplace_back().context = 1;
-    one.calls_objects = true;  // the channel is polled without delay
-    one.artifacts = std::make_shared<ArtifactQueue>(std::make_unique<FakeDisk>(disk_));
-    one.conversation = std::make_unique<ArtifactConversation>(*one.artifacts);
-    loop_.start(std::move(one));
+    JobStart increment;
+    increment.run = run;
+    increment.claim = {1, "job:1:" + std::to_string(run), "claim", "token", "python", "", 1, 0};
+    increment.context = 1;
+    increment.specs.emplace_back().context = 1;
+    increment.uses_object_store = true;  // the channel is polled without delay
+    increment.artifacts = std::make_shared<ArtifactQueue>(std::make_unique<FakeDisk>(disk_));
+    increment.conversation = std::make_unique<ArtifactConversation>(*increment.artifacts);
+    loop_.start(std::move(increment));
     ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
   }
   void collect() {
-    for (RunReport& each : posted_.take_all()) {
+    for (RunReport& each : posted_.consume_all()) {
       if (const auto* logs = std::get_if<LogAppend>(&each.report)) {
         for (const Log& line : logs->lines) lines_[each.run] += line.text;
       } else if (const auto* end = std::get_if<EndReport>(&each.report)) {
@@ -83,25 +83,25 @@ class RunLoopDisk : public ::testing::Test {
   SystemClock clock_;
   SandboxControl control_;
   WorkerSettings settings_ = of_slots(4);
-  RunRate pace_;
+  RunRate run_rate_;
   Mailbox<RunReport> posted_;
   std::map<RunNumber, std::string> lines_;
   std::map<RunNumber, JobEnd> ends_;
   std::vector<RunNumber> released_;
-  RunLoop loop_{std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
+  RunLoop loop_{std::make_unique<FakeSandbox>(control_), clock_, settings_, run_rate_,
                 RunLoop::Callbacks{[this](RunReport report) { posted_.post(std::move(report)); }}};
 };
 
 TEST_F(RunLoopDisk, EndFollowsItsBytesWithoutDelayingOthers) {
   start(1);
   leave(1, 5);
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   expect_others_go_on(2);
   leave(1, 6);
   control_.end(1, RunStatus::ok);
-  ASSERT_TRUE(eventually([&] { return loop_.endings() == 1; })) << "its slot is free";
+  ASSERT_TRUE(eventually([&] { return loop_.ending_count() == 1; })) << "its slot is free";
   expect_others_go_on(4);
-  EXPECT_EQ(gate_.waiting(), 1U);
+  EXPECT_EQ(gate_.waiting_count(), 1U);
   EXPECT_EQ(disk_.calls(), "");
   EXPECT_FALSE(has_ended(1));
   gate_.open();
@@ -114,11 +114,11 @@ TEST_F(RunLoopDisk, EndFollowsItsBytesWithoutDelayingOthers) {
 TEST_F(RunLoopDisk, JobOnAHangingDiskIsCancelled) {
   start(1);
   leave(1, 5);
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   loop_.kill(1, KillReason::cancelled);
-  ASSERT_TRUE(eventually([&] { return loop_.endings() == 1; }));
+  ASSERT_TRUE(eventually([&] { return loop_.ending_count() == 1; }));
   EXPECT_FALSE(control_.is_running(1));
-  EXPECT_EQ(gate_.waiting(), 1U);
+  EXPECT_EQ(gate_.waiting_count(), 1U);
   EXPECT_FALSE(has_ended(1)) << "what becomes of its files is not known yet";
   gate_.open();
   ASSERT_TRUE(eventually([&] { return has_ended(1); }));
@@ -162,7 +162,7 @@ TEST_F(RunLoopDisk, JobOnAHangingDiskIsNotReadUntilItResumes) {
 TEST_F(RunLoopDisk, FilesOfALostRunAreRemovedWithoutDelay) {
   start(1);
   leave(1, 5);
-  ASSERT_TRUE(eventually([&] { return gate_.waiting() == 1; }));
+  ASSERT_TRUE(eventually([&] { return gate_.waiting_count() == 1; }));
   control_.end(1, RunStatus::lost);
   ASSERT_TRUE(eventually([&] {
     collect();

@@ -60,16 +60,16 @@ class HungPage {
   bool works_ = false;
 };
 
-Grants grants_of(std::vector<std::string> Grants::*list, const std::string& item) {
+Grants make_grants(std::vector<std::string> Grants::*list, const std::string& item) {
   Grants grants;
   (grants.*list).push_back(item);
   return grants;
 }
 
 struct SilentTalk final : Conversation {
-  std::string take_output() override { return {}; }
+  std::string consume_output() override { return {}; }
   void feed(std::string_view) override {}
-  std::vector<std::string> take_notes() override { return {}; }
+  std::vector<std::string> consume_notes() override { return {}; }
   JobEnd finish(const Outcome&) const override { return {}; }
 };
 
@@ -98,18 +98,18 @@ class RunLoopPipes : public ::testing::Test {
     writer_.join();
   }
   void start(RunNumber run, const Grants& grants = {}, Id context = 1) {
-    JobStart one;
-    one.run = run;
-    one.claim = {context, "job:1:" + std::to_string(run), "claim", "token", "python", "", 1, 0};
-    one.context = context;
-    one.specs.emplace_back().context = context;
-    one.specs.back().grants = grants;
-    one.conversation = std::make_unique<SilentTalk>();
-    loop_.start(std::move(one));
+    JobStart increment;
+    increment.run = run;
+    increment.claim = {context, "job:1:" + std::to_string(run), "claim", "token", "python", "", 1, 0};
+    increment.context = context;
+    increment.specs.emplace_back().context = context;
+    increment.specs.back().grants = grants;
+    increment.conversation = std::make_unique<SilentTalk>();
+    loop_.start(std::move(increment));
     ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
   }
   void collect() {
-    for (RunReport& each : posted_.take_all()) {
+    for (RunReport& each : posted_.consume_all()) {
       if (const auto* logs = std::get_if<LogAppend>(&each.report)) {
         for (const Log& line : logs->lines) text_[each.run] += line.text;
       } else {  // EndReport or Release
@@ -154,16 +154,16 @@ class RunLoopPipes : public ::testing::Test {
   SystemClock clock_;
   SandboxControl control_;
   WorkerSettings settings_ = settings();
-  RunRate pace_;
+  RunRate run_rate_;
   Mailbox<RunReport> posted_;
   std::map<RunNumber, std::string> text_;
   std::map<RunNumber, bool> ended_;
-  RunLoop loop_{std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
+  RunLoop loop_{std::make_unique<FakeSandbox>(control_), clock_, settings_, run_rate_,
                 RunLoop::Callbacks{[this](RunReport report) { posted_.post(std::move(report)); }}};
 };
 
 TEST_F(RunLoopPipes, JobThatBlocksItsPipeDelaysNoOther) {
-  start(kHolder, grants_of(&Grants::fs_read, "/srv/data"));
+  start(kHolder, make_grants(&Grants::fs_read, "/srv/data"));
   expect_others_continue(2);
   collect();
   EXPECT_EQ(text_[kHolder], "");
@@ -175,7 +175,7 @@ TEST_F(RunLoopPipes, JobThatBlocksItsPipeDelaysNoOther) {
 }
 
 TEST_F(RunLoopPipes, EndIsReportedAfterTheBlockedRead) {
-  start(kHolder, grants_of(&Grants::fs_write, "/srv/data"));
+  start(kHolder, make_grants(&Grants::fs_write, "/srv/data"));
   expect_others_continue(2);
   control_.end(kHolder, RunStatus::ok);
   expect_others_continue(4);
@@ -187,12 +187,12 @@ TEST_F(RunLoopPipes, EndIsReportedAfterTheBlockedRead) {
 
 // The launcher and its guardian were killed, so `lost` does not prove that the blocked writer has ended.
 TEST_F(RunLoopPipes, LostRunDoesNotWaitForTheBlockedRead) {
-  start(kHolder, grants_of(&Grants::fs_write, "/srv/data"));
+  start(kHolder, make_grants(&Grants::fs_write, "/srv/data"));
   expect_others_continue(2);
   control_.end(kHolder, RunStatus::lost);
   ASSERT_TRUE(wait_for_end(kHolder));
   expect_others_continue(4);
-  start(6, grants_of(&Grants::fs_write, "/srv/data"));
+  start(6, make_grants(&Grants::fs_write, "/srv/data"));
   control_.write(6, LogStream::out, "not read by the blocked lane\n");
   EXPECT_TRUE(wait_for_text(6, "not read by the blocked lane\n"));
   EXPECT_EQ(text_[kHolder], "");
@@ -206,7 +206,7 @@ TEST_F(RunLoopPipes, HangingVirtualEnvironmentDelaysNoOther) {
 }
 
 TEST_F(RunLoopPipes, HangingFaultOfAnAddedCallDelaysNoOther) {
-  start(kHolder, grants_of(&Grants::syscalls, "fallocate"));
+  start(kHolder, make_grants(&Grants::syscalls, "fallocate"));
   expect_others_continue(2);
 }
 
@@ -217,7 +217,7 @@ TEST_F(RunLoopPipes, SandboxEndsBeforeTheReadsAreAwaited) {
     ended = true;
     release();
   };
-  start(kHolder, grants_of(&Grants::fs_read, "/srv/data"));
+  start(kHolder, make_grants(&Grants::fs_read, "/srv/data"));
   expect_others_continue(2);
   loop_.stop();
   EXPECT_TRUE(ended);
@@ -234,8 +234,8 @@ TEST_F(RunLoopPipes, PacketsAreReadCompletelyAtTheEnd) {
     }
     control_.ended.push_back({run, {}});
     control_.ended.back().outcome.status = RunStatus::ok;
-    const std::uint64_t one = 1;
-    EXPECT_EQ(::write(control_.event.get(), &one, sizeof one), 8);
+    const std::uint64_t increment = 1;
+    EXPECT_EQ(::write(control_.event.get(), &increment, sizeof increment), 8);
   };
   start(2);
   ASSERT_TRUE(wait_for_end(2));

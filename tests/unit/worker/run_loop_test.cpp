@@ -23,9 +23,9 @@ namespace {
 class ScriptedTalk final : public Conversation {
  public:
   explicit ScriptedTalk(JobEnd end) : end_(std::move(end)) {}
-  std::string take_output() override { return std::exchange(request_, {}); }
+  std::string consume_output() override { return std::exchange(request_, {}); }
   void feed(std::string_view bytes) override { notes_.emplace_back(bytes); }
-  std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
+  std::vector<std::string> consume_notes() override { return std::exchange(notes_, {}); }
   JobEnd finish(const Outcome& outcome) const override {
     JobEnd end = end_;
     if (outcome.violation) end.receipt = outcome.violation->comm;
@@ -42,11 +42,11 @@ class ScriptedTalk final : public Conversation {
 // Treats channel data as calls on the object store; each reply becomes a note.
 class CallingTalk final : public Conversation {
  public:
-  std::string take_output() override { return std::exchange(request_, {}); }
+  std::string consume_output() override { return std::exchange(request_, {}); }
   void feed(std::string_view bytes) override { calls_.emplace_back(bytes); }
-  std::vector<std::string> take_calls() override { return std::exchange(calls_, {}); }
+  std::vector<std::string> consume_calls() override { return std::exchange(calls_, {}); }
   void answer(std::string_view reply) override { notes_.emplace_back(reply); }
-  std::vector<std::string> take_notes() override { return std::exchange(notes_, {}); }
+  std::vector<std::string> consume_notes() override { return std::exchange(notes_, {}); }
   JobEnd finish(const Outcome&) const override { return {}; }
 
  private:
@@ -69,37 +69,38 @@ class RunLoopTest : public ::testing::Test {
   void start(RunNumber run, JobEnd end = {}, std::uint32_t attempt = 1, std::uint32_t retries = 0, Id context = 1) {
     if (!loop_) {
       RunLoop::Callbacks callbacks{[this](RunReport report) { posted_.post(std::move(report)); }};
-      callbacks.ask = [this](const BrokerCall&) { ++asked_; };
-      callbacks.has_secrets = [this](Id of, const std::vector<Secret>& given) {
-        return Secrets(settings_.secrets, of).rescan()->has(given);
+      callbacks.on_call = [this](const BrokerCall&) { ++asked_; };
+      callbacks.has_current_secrets = [this](Id of, const std::vector<Secret>& given) {
+        return Secrets(settings_.secrets, of).rescan()->contains(given);
       };
-      loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, pace_,
+      loop_ = std::make_unique<RunLoop>(std::make_unique<FakeSandbox>(control_), clock_, settings_, run_rate_,
                                         std::move(callbacks));
     }
-    JobStart one;
-    one.run = run;
-    one.claim = {context, "job:1:" + std::to_string(run), "claim", "token", "python", traceparent_, attempt, unix_us()};
-    one.context = context;
-    one.specs.emplace_back().context = context;
-    one.attempt = attempt;
-    one.retries = retries;
-    one.deadline_boot_ms = deadline_boot_ms_;
+    JobStart increment;
+    increment.run = run;
+    increment.claim = {context,  "job:1:" + std::to_string(run), "claim", "token", "python", traceparent_, attempt,
+                       unix_us()};
+    increment.context = context;
+    increment.specs.emplace_back().context = context;
+    increment.attempt = attempt;
+    increment.retries = retries;
+    increment.deadline_boot_ms = deadline_boot_ms_;
     const auto secrets = Secrets(settings_.secrets, context).rescan();
     std::vector<Secret> granted;
     for (const Secret& each : secrets->all()) granted.push_back({each.name, each.value});
-    one.redactor = secrets->redactor(granted);
-    one.specs.back().warm = warm_;
-    one.warm_secrets = warm_secrets_;
-    one.output_bytes = output_bytes_;
-    one.output_kill = output_kill_;
-    one.calls_objects = calls_objects_;
-    one.conversation = std::make_unique<ScriptedTalk>(std::move(end));
-    if (calls_) one.conversation = std::make_unique<CallingTalk>();
-    loop_->start(std::move(one));
+    increment.redactor = secrets->redactor(granted);
+    increment.specs.back().warm = warm_;
+    increment.warm_secrets = warm_secrets_;
+    increment.output_bytes = output_bytes_;
+    increment.output_kill = output_kill_;
+    increment.uses_object_store = calls_objects_;
+    increment.conversation = std::make_unique<ScriptedTalk>(std::move(end));
+    if (calls_) increment.conversation = std::make_unique<CallingTalk>();
+    loop_->start(std::move(increment));
     ASSERT_TRUE(eventually([&] { return control_.is_running(run); }));
   }
   void collect() {
-    for (RunReport& outgoing : posted_.take_all()) {
+    for (RunReport& outgoing : posted_.consume_all()) {
       if (const auto* logs = std::get_if<LogAppend>(&outgoing.report)) {
         for (const Log& line : logs->lines) text_[line.stream] += line.text;
       } else {
@@ -139,7 +140,7 @@ class RunLoopTest : public ::testing::Test {
   Mailbox<RunReport> posted_;
   std::map<LogStream, std::string> text_;
   std::vector<RunReport> reports_;
-  RunRate pace_;
+  RunRate run_rate_;
   std::unique_ptr<RunLoop> loop_;
 };
 
@@ -150,14 +151,14 @@ TEST_F(RunLoopTest, WarmProcessWithARevokedSecretIsEnded) {
   start(1);
   control_.end(1, RunStatus::ok);
   ASSERT_TRUE(wait_for_reports(1));
-  const auto forgotten = [&] {
+  const auto is_key_retired = [&] {
     std::lock_guard lock(control_.mutex);
-    return !control_.forgotten.empty() && control_.forgotten.front() == "key";
+    return !control_.retired_warm_keys.empty() && control_.retired_warm_keys.front() == "key";
   };
   std::this_thread::sleep_for(std::chrono::milliseconds(WarmSecrets::kCheckMs + 500));
-  EXPECT_FALSE(forgotten()) << "it is what it was";
+  EXPECT_FALSE(is_key_retired()) << "it is what it was";
   std::filesystem::remove(folder_ / "1/TOKEN");
-  EXPECT_TRUE(eventually(forgotten));
+  EXPECT_TRUE(eventually(is_key_retired));
 }
 
 JobEnd failure(const std::string& detail = "exit") {
@@ -245,8 +246,8 @@ TEST_F(RunLoopTest, OutputLimitKillsTheJobIfConfigured) {
   control_.write(1, LogStream::out, std::string(1200, 'c') + "\n");
   ASSERT_TRUE(wait_for_reports(1));
   std::lock_guard lock(control_.mutex);
-  ASSERT_EQ(control_.killed.size(), 1U) << "once";
-  EXPECT_EQ(control_.killed[0].reason, KillReason::output_limit);
+  ASSERT_EQ(control_.kill_calls.size(), 1U) << "once";
+  EXPECT_EQ(control_.kill_calls[0].reason, KillReason::output_limit);
 }
 
 TEST_F(RunLoopTest, JobThatEndsBeforeTheOutputKillEndsTheSame) {
@@ -262,8 +263,8 @@ TEST_F(RunLoopTest, JobThatEndsBeforeTheOutputKillEndsTheSame) {
     control_.ended.push_back({1, outcome});
     control_.running.erase(1);
     control_.ends.erase(1);
-    const std::uint64_t one = 1;
-    ASSERT_EQ(::write(control_.event.get(), &one, sizeof one), 8);
+    const std::uint64_t increment = 1;
+    ASSERT_EQ(::write(control_.event.get(), &increment, sizeof increment), 8);
   }
   ASSERT_TRUE(wait_for_reports(1));
   EXPECT_EQ(report<EndReport>(0).end.error, "over its output limit of 1000 bytes (policy.output.keep)");
@@ -278,7 +279,7 @@ TEST_F(RunLoopTest, OutputIsShortenedToThePolicysLimit) {
   EXPECT_LE(text_[LogStream::out].size(), 1000U);
   EXPECT_NE(text_[LogStream::system].find("bytes of output dropped"), std::string::npos);
   std::lock_guard lock(control_.mutex);
-  EXPECT_TRUE(control_.killed.empty());
+  EXPECT_TRUE(control_.kill_calls.empty());
 }
 
 TEST_F(RunLoopTest, SecretsOfOneContextAreNotThoseOfAnother) {
@@ -301,14 +302,14 @@ TEST_F(RunLoopTest, WaitReportsWhetherTheSandboxWasReady) {
     control_.end(run, outcome);
     ASSERT_TRUE(wait_for_reports(run));
   }
-  const std::string text = settings_.metrics->text();
+  const std::string text = settings_.metrics->render();
   for (const char* line : {"sum{sandbox=\"new\"} 0.0005", "count{sandbox=\"ready\"} 1", "count{sandbox=\"warm\"} 2",
                            "sum{sandbox=\"warm\"} 0.0001"})
     EXPECT_NE(text.find(std::string("mycojobs_sandbox_setup_seconds_") + line), std::string::npos) << line << text;
 }
 
 struct KeptSpans final : Traces {
-  bool wanted() const override { return true; }
+  bool is_enabled() const override { return true; }
   void add(Span span) override {
     const std::lock_guard lock(mutex);
     spans.push_back(std::move(span));
@@ -375,29 +376,29 @@ TEST_F(RunLoopTest, FailureIsRetriedWhileAttemptsRemain) {
 // A process that survives KILL does not end its job and blocks no other job.
 TEST_F(RunLoopTest, UnkillableRunIsMarkedAndEndsWhenItIsGone) {
   start(1, failure("cancelled"));
-  control_.make_deaf(1);
+  control_.make_unkillable(1);
   loop_->kill(1, KillReason::cancelled);
   ASSERT_TRUE(wait_for_reports(1));
   EXPECT_EQ(report<DetailUpdate>(0).detail, "unkillable");
   EXPECT_EQ(report<DetailUpdate>(0).claim.job_key, "job:1:1");
-  EXPECT_FALSE(reports_[0].last) << "its slot and its lease are not given back";
+  EXPECT_FALSE(reports_[0].is_last) << "its slot and its lease are not given back";
 
   start(2);
   control_.end(2, RunStatus::ok);
   ASSERT_TRUE(wait_for_reports(2));
   EXPECT_EQ(reports_[1].run, 2U);
   loop_->fence(1, clock_.boot_ms() + 100000);
-  EXPECT_TRUE(eventually([&] { return control_.fence_of(1) > clock_.boot_ms(); })) << "its lease is still kept";
+  EXPECT_TRUE(eventually([&] { return control_.get_fence(1) > clock_.boot_ms(); })) << "its lease is still kept";
 
   control_.end(1, RunStatus::cancelled);
   ASSERT_TRUE(wait_for_reports(3));
   EXPECT_EQ(report<EndReport>(2).end.detail, "cancelled");
-  EXPECT_TRUE(reports_[2].last);
+  EXPECT_TRUE(reports_[2].is_last);
 }
 
 TEST_F(RunLoopTest, UnkillableRunIsReportedWithJobProcessAndHost) {
   start(1);
-  control_.make_deaf(1);
+  control_.make_unkillable(1);
   char host[256] = "";
   ASSERT_EQ(::gethostname(host, sizeof host), 0);
   init_log(LogLevel::warn, LogFormat::automatic);  // resets the suppression of repeated log lines
@@ -405,7 +406,7 @@ TEST_F(RunLoopTest, UnkillableRunIsReportedWithJobProcessAndHost) {
   loop_->kill(1, KillReason::fenced);
   EXPECT_TRUE(wait_for_reports(1));
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("job:1:1: unkillable on host " + std::string(host) + ": " + SandboxControl::kDeafReason),
+  EXPECT_NE(log.find("job:1:1: unkillable on host " + std::string(host) + ": " + SandboxControl::kUnkillableReason),
             std::string::npos)
       << log;
 }

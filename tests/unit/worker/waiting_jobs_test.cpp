@@ -18,7 +18,7 @@ JobStart job(RunNumber run, std::uint64_t deadline_boot_ms = 0) {
 TEST(WaitingJobs, StartInTheOrderOfArrival) {
   PrefetchedJobs waiting;
   for (RunNumber run = 1; run <= 3; ++run) waiting.add(job(run), kClaimedUs);
-  for (RunNumber run = 1; run <= 3; ++run) EXPECT_EQ(waiting.next(kClaimedUs).run, run);
+  for (RunNumber run = 1; run <= 3; ++run) EXPECT_EQ(waiting.pop_first(kClaimedUs).run, run);
   EXPECT_TRUE(waiting.empty());
 }
 
@@ -26,8 +26,8 @@ TEST(WaitingJobs, DeadlineMovesByTheWait) {
   PrefetchedJobs waiting;
   waiting.add(job(1, kClaimedUs + 500), kClaimedUs);
   waiting.add(job(2), kClaimedUs);
-  EXPECT_EQ(waiting.next(kClaimedUs + 20).deadline_boot_ms, kClaimedUs + 520);
-  EXPECT_EQ(waiting.next(kClaimedUs + 20).deadline_boot_ms, 0U) << "it has none";
+  EXPECT_EQ(waiting.pop_first(kClaimedUs + 20).deadline_boot_ms, kClaimedUs + 520);
+  EXPECT_EQ(waiting.pop_first(kClaimedUs + 20).deadline_boot_ms, 0U) << "it has none";
 }
 
 TEST(WaitingJobs, TimeoutIsThatOfTheFirst) {
@@ -37,27 +37,27 @@ TEST(WaitingJobs, TimeoutIsThatOfTheFirst) {
   waiting.add(job(2), kClaimedUs + 40);
   EXPECT_FALSE(waiting.is_overdue(kClaimedUs + PrefetchedJobs::kTimeoutMs - 1));
   EXPECT_TRUE(waiting.is_overdue(kClaimedUs + PrefetchedJobs::kTimeoutMs));
-  (void)waiting.next(kClaimedUs + PrefetchedJobs::kTimeoutMs);
+  (void)waiting.pop_first(kClaimedUs + PrefetchedJobs::kTimeoutMs);
   EXPECT_FALSE(waiting.is_overdue(kClaimedUs + PrefetchedJobs::kTimeoutMs));
 }
 
 TEST(WaitingJobs, RemovalKeepsTheOrderOfTheOthers) {
   PrefetchedJobs waiting;
   for (RunNumber run = 1; run <= 4; ++run) waiting.add(job(run), kClaimedUs);
-  EXPECT_EQ(waiting.take(2)->run, 2U);
-  EXPECT_FALSE(waiting.take(2));
-  EXPECT_EQ(waiting.take_last()->run, 4U);
-  EXPECT_EQ(waiting.take_last()->run, 3U);
-  EXPECT_EQ(waiting.next(kClaimedUs).run, 1U);
-  EXPECT_FALSE(waiting.take_last());
+  EXPECT_EQ(waiting.remove(2)->run, 2U);
+  EXPECT_FALSE(waiting.remove(2));
+  EXPECT_EQ(waiting.pop_last()->run, 4U);
+  EXPECT_EQ(waiting.pop_last()->run, 3U);
+  EXPECT_EQ(waiting.pop_first(kClaimedUs).run, 1U);
+  EXPECT_FALSE(waiting.pop_last());
 }
 
 TEST(WaitingJobs, FenceCoversAllStages) {
   PrefetchedJobs waiting;
   waiting.add(job(1), kClaimedUs);
-  waiting.fence(1, 4711);
-  waiting.fence(2, 1);
-  const JobStart start = waiting.next(kClaimedUs);
+  waiting.set_fence(1, 4711);
+  waiting.set_fence(2, 1);
+  const JobStart start = waiting.pop_first(kClaimedUs);
   for (const RunSpec& spec : start.specs) EXPECT_EQ(spec.fence_boot_ms, 4711U);
 }
 

@@ -16,8 +16,8 @@ JobFacts usual() {
   facts.job.script_type = "python";
   facts.job.script = "def main(job): pass";
   facts.job.env_vars = {{"A", "1"}, {"B", "2"}};
-  facts.granted.warm_runs = 10;
-  facts.granted.secrets = {"TOKEN"};
+  facts.granted_policy.warm_runs = 10;
+  facts.granted_policy.secrets = {"TOKEN"};
   facts.secrets = {{"TOKEN", "t0"}};
   return facts;
 }
@@ -56,15 +56,15 @@ TEST(WarmKey, DependsOnEverythingThatAProcessKeeps) {
       [](JobFacts& facts) {
         facts.job.env_vars = {{"A", "1B"}, {"", "2"}};
       },
-      [](JobFacts& facts) { facts.granted.warm_runs = 11; },
-      [](JobFacts& facts) { facts.granted.memory_bytes += 1; },
-      [](JobFacts& facts) { facts.granted.exec = true; },
-      [](JobFacts& facts) { facts.granted.fs_read = {"/srv/a"}; },
+      [](JobFacts& facts) { facts.granted_policy.warm_runs = 11; },
+      [](JobFacts& facts) { facts.granted_policy.memory_bytes += 1; },
+      [](JobFacts& facts) { facts.granted_policy.exec = true; },
+      [](JobFacts& facts) { facts.granted_policy.fs_read = {"/srv/a"}; },
       [](JobFacts& facts) {
-        facts.granted.network = Network::allow_list;
-        facts.granted.net_allow = {"a:1"};
+        facts.granted_policy.network = Network::allow_list;
+        facts.granted_policy.net_allow = {"a:1"};
       },
-      [](JobFacts& facts) { facts.granted.secrets = {"OTHER"}; },
+      [](JobFacts& facts) { facts.granted_policy.secrets = {"OTHER"}; },
   };
   const Warm plain = warm_of();
   for (const auto& change : changes) {

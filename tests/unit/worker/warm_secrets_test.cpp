@@ -27,10 +27,10 @@ class WarmSecretsTest : public ::testing::Test {
     warm_.on_run_started(spec, secrets_.rescan()->values(names).value(), clock_.boot_ms());
   }
   Keys look() {
-    return warm_.outdated([this](Id, const std::vector<Secret>& each) { return secrets_.rescan()->has(each); },
-                          clock_.boot_ms());
+    return warm_.list_outdated_keys(
+        [this](Id, const std::vector<Secret>& each) { return secrets_.rescan()->contains(each); }, clock_.boot_ms());
   }
-  Keys outdated() {
+  Keys list_outdated_keys() {
     clock_.advance(WarmSecrets::kCheckMs + 1);
     return look();
   }
@@ -47,24 +47,24 @@ TEST_F(WarmSecretsTest, NamesTheKeysWithChangedSecrets) {
   put("mail", "value two");
   given("both", {"db", "mail"});
   given("mail", {"mail"});
-  EXPECT_EQ(outdated(), Keys{});
+  EXPECT_EQ(list_outdated_keys(), Keys{});
   put("db", "another");
-  EXPECT_EQ(outdated(), Keys{"both"});
+  EXPECT_EQ(list_outdated_keys(), Keys{"both"});
   EXPECT_EQ(look(), Keys{}) << "it has looked just now";
-  EXPECT_EQ(outdated(), Keys{"both"}) << "a run that was prepared before may have begun since";
+  EXPECT_EQ(list_outdated_keys(), Keys{"both"}) << "a run that was prepared before may have begun since";
   std::filesystem::remove(folder_ / "7/mail");
-  EXPECT_EQ(outdated(), (Keys{"both", "mail"}));
+  EXPECT_EQ(list_outdated_keys(), (Keys{"both", "mail"}));
   put("db", "value one");
   put("mail", "value two");
-  EXPECT_EQ(outdated(), Keys{}) << "what it holds is right again";
+  EXPECT_EQ(list_outdated_keys(), Keys{}) << "what it holds is right again";
 }
 
 TEST_F(WarmSecretsTest, WatchesWhileAProcessMayExist) {
   put("db", "value one");
   given("a", {"db"});
-  EXPECT_EQ(outdated(), Keys{});
+  EXPECT_EQ(list_outdated_keys(), Keys{});
   clock_.advance(3600000);
-  EXPECT_EQ(outdated(), Keys{});
+  EXPECT_EQ(list_outdated_keys(), Keys{});
   EXPECT_TRUE(warm_.empty());
 }
 

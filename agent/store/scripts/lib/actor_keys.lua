@@ -2,7 +2,7 @@
 -- that two records contain belongs to neither actor.
 
 -- Returns the ids of the actors in the index, if their record contains this public key.
-local function owners_of(pubkey)
+local function find_owners(pubkey)
   local owners = {}
   for id in string.gmatch(redis.call('HGET', 'mj:actor-keys', pubkey) or '', '%d+') do
     if redis.pcall('HGET', 'actor:' .. id, 'pubkey') == pubkey then owners[#owners + 1] = id end
@@ -11,33 +11,33 @@ local function owners_of(pubkey)
 end
 -- Returns whether an actor other than `id` has this public key.
 local function has_other_owner(pubkey, id)
-  for _, each in ipairs(owners_of(pubkey)) do
-    if each ~= id then return true end
+  for _, owner in ipairs(find_owners(pubkey)) do
+    if owner ~= id then return true end
   end
   return false
 end
 -- Adds the actor to the index entry of the public key. An entry has at most two actors, which is enough to show a
 -- conflict.
 local function add_key_owner(pubkey, id)
-  local owners = owners_of(pubkey)
+  local owners = find_owners(pubkey)
   if #owners > 1 or owners[1] == id then return end
   owners[#owners + 1] = id
   redis.call('HSET', 'mj:actor-keys', pubkey, table.concat(owners, ' '))
 end
 -- Removes the actor from the index entry of the public key.
 local function remove_key_owner(pubkey, id)
-  local left = {}
-  for _, each in ipairs(owners_of(pubkey)) do
-    if each ~= id then left[#left + 1] = each end
+  local other_owners = {}
+  for _, owner in ipairs(find_owners(pubkey)) do
+    if owner ~= id then other_owners[#other_owners + 1] = owner end
   end
-  if #left > 0 then
-    redis.call('HSET', 'mj:actor-keys', pubkey, table.concat(left, ' '))
+  if #other_owners > 0 then
+    redis.call('HSET', 'mj:actor-keys', pubkey, table.concat(other_owners, ' '))
   else
     redis.call('HDEL', 'mj:actor-keys', pubkey)
   end
 end
 -- Returns the id (text) in the key of an actor record, or nil for any other key.
-local function actor_id(key)
+local function parse_actor_id(key)
   local id = string.match(key, '^actor:([1-9]%d*)$')
   if id and #id <= 10 and to_number(id) <= 4294967295 then return id end
 end

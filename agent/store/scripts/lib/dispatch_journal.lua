@@ -2,8 +2,8 @@
 
 -- Records an anomaly, unless the newest anomaly has the same text.
 local function add_anomaly(text)
-  local last = redis.call('XREVRANGE', 'mj:anomalies', '+', '-', 'COUNT', 1)[1]
-  if last and last[2][2] == text then return end
+  local newest = redis.call('XREVRANGE', 'mj:anomalies', '+', '-', 'COUNT', 1)[1]
+  if newest and newest[2][2] == text then return end
   redis.call('XADD', 'mj:anomalies', 'MAXLEN', '~', 10000, '*', 'text', text)
 end
 -- Adds an entry to the list of dead letters. Returns the id of the dead letter.
@@ -15,23 +15,23 @@ end
 -- Calls a command on an index that `doctor --rebuild` can restore from the facts of its jobs. If another client has
 -- overwritten the key, an anomaly names the key, nil is returned, and the caller continues without that index.
 local function call_index(command, key, ...)
-  local answer = redis.pcall(command, key, ...)
-  if type(answer) ~= 'table' or not answer.err then return answer end
-  if not string.find(answer.err, 'WRONGTYPE', 1, true) then error(answer) end
-  add_anomaly(to_printable(key) .. ' is a ' .. type_of(key) .. ', which another client wrote: delete that key, then doctor --rebuild')
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) ~= 'table' or not reply.err then return reply end
+  if not string.find(reply.err, 'WRONGTYPE', 1, true) then error(reply) end
+  add_anomaly(to_printable(key) .. ' is a ' .. key_type(key) .. ', which another client wrote: delete that key, then doctor --rebuild')
 end
--- Reports a key that exists with another type than `want` as an anomaly. Returns whether the type is wrong.
-local function report_type(key, is, want)
-  if is == 'none' or is == want then return false end
-  add_anomaly(to_printable(key) .. ' is a ' .. is .. ' where a ' .. want .. ' belongs: delete that key, then doctor --rebuild')
+-- Reports a key that exists with another type than `expected_type` as an anomaly. Returns whether the type is wrong.
+local function report_wrong_type(key, actual_type, expected_type)
+  if actual_type == 'none' or actual_type == expected_type then return false end
+  add_anomaly(to_printable(key) .. ' is a ' .. actual_type .. ' where a ' .. expected_type .. ' belongs: delete that key, then doctor --rebuild')
   return true
 end
-local function reports_wrong_type(key, want) return report_type(key, type_of(key), want) end
--- Returns whether the key exists with type `want`. Another type is reported as an anomaly.
-local function has_type(key, want)
-  local is = type_of(key)
-  report_type(key, is, want)
-  return is == want
+local function reports_wrong_type(key, expected_type) return report_wrong_type(key, key_type(key), expected_type) end
+-- Returns whether the key exists with type `expected_type`. Another type is reported as an anomaly.
+local function has_type(key, expected_type)
+  local actual_type = key_type(key)
+  report_wrong_type(key, actual_type, expected_type)
+  return actual_type == expected_type
 end
 -- Returns the claim of a job, or nil if the key is not a hash, which is reported as an anomaly.
 local function find_claim(job)
@@ -48,9 +48,9 @@ local function add_fact(queue, job, claim, kind, ...)
   local key = 'mj:journal:' .. queue
   local head = heads[queue]
   if not head then
-    local last = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', '1')
-    if last.err then return add_anomaly(to_printable(key) .. ' is a ' .. type_of(key) .. ' where a stream belongs: delete it') end
-    head = last[1] and to_number(string.match(last[1][1], '^%d+')) or 0
+    local newest = redis.pcall('XREVRANGE', key, '+', '-', 'COUNT', '1')
+    if newest.err then return add_anomaly(to_printable(key) .. ' is a ' .. key_type(key) .. ' where a stream belongs: delete it') end
+    head = newest[1] and to_number(string.match(newest[1][1], '^%d+')) or 0
     if head == 0 then redis.call('SADD', 'mj:queues', queue) end
   end
   local added = redis.pcall('XADD', key, to_integer_text(head + 1) .. '-0', 'f', kind, 'j', job, 'at', to_integer_text(now_ms), ...)
@@ -75,20 +75,20 @@ local function written_heads()
 end
 -- Sets the time of the last change of the job, by which lists of jobs are sorted. If another client has overwritten the
 -- index, the job is missing in lists but continues.
-local function touch_job(job) call_index('ZADD', 'mj:jobs', to_integer_text(now_us), job) end
+local function update_change_time(job) call_index('ZADD', 'mj:jobs', to_integer_text(now_us), job) end
 -- Writes fields of the claim together with the revisions of its facts.
 local function write_claim(job, claim, ...) redis.call('HSET', 'mj:claim:' .. job, 'revs', claim.revs or '', ...) end
 local function set_claim(job, claim, ...)
   write_claim(job, claim, ...)
-  touch_job(job)
+  update_change_time(job)
 end
 
 -- Returns the number of the last entry of the job's log, or 0.
-local function last_seq(job)
+local function get_last_log_seq(job)
   local key = 'mj:log:' .. job
   if redis.call('EXISTS', key) == 0 then return 0 end
-  local last = (call_index('XREVRANGE', key, '+', '-', 'COUNT', '1') or {})[1]
-  return last and to_number(string.match(last[1], '^%d+')) or 0
+  local newest = (call_index('XREVRANGE', key, '+', '-', 'COUNT', '1') or {})[1]
+  return newest and to_number(string.match(newest[1], '^%d+')) or 0
 end
 
 -- Returns the SHA-1 of the texts with their lengths.

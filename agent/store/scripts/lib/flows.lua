@@ -16,51 +16,51 @@ local function read_mark(flow)
   return mark.state and mark
 end
 -- Stands for the fingerprint of an unknown request after a repair. It matches every request.
-local kAnyPrint = '0'
+local kAnyFingerprint = '0'
 -- Returns the fields that identify a flow, computed from its mark. The record should contain the same values, but
 -- another client may have changed them.
-local function identity_of(flow, mark)
+local function identity_fields(flow, mark)
   local fields = {'id', flow, 'caller_id', mark.caller or '0'}
-  for name, from in pairs({jobs = 'ids', definition_hash = 'definition', name = 'name', parent = 'parent'}) do
-    if mark[from] and mark[from] ~= '' then
+  for name, mark_field in pairs({jobs = 'ids', definition_hash = 'definition', name = 'name', parent = 'parent'}) do
+    if mark[mark_field] and mark[mark_field] ~= '' then
       fields[#fields + 1] = name
-      fields[#fields + 1] = mark[from]
+      fields[#fields + 1] = mark[mark_field]
     end
   end
   return fields
 end
 -- Returns {state, attempt, status, detail, error, result, started_ms, ended_ms, runner, result_json} of a job, and
 -- their approximate size in bytes.
-local function job_view(job)
-  local claim, is = read_claim(job) or {}, type_of(job)
-  local v = is == 'hash' and redis.call('HMGET', job, 'status', 'detail', 'error', 'started_ms', 'attempt', 'runner_id', 'ended_ms') or {}
-  local state, status = claim.state or '', v[1] or ''
-  if is ~= 'hash' and state ~= 'ended' then state = 'absent' end
+local function read_job_view(job)
+  local claim, record_type = read_claim(job) or {}, key_type(job)
+  local values = record_type == 'hash' and redis.call('HMGET', job, 'status', 'detail', 'error', 'started_ms', 'attempt', 'runner_id', 'ended_ms') or {}
+  local state, status = claim.state or '', values[1] or ''
+  if record_type ~= 'hash' and state ~= 'ended' then state = 'absent' end
   if state == 'ended' then status = claim.status or status end
-  local over = state == 'ended' or (state == '' and (status == 'finished' or status == 'error'))
-  local result = over and is == 'hash' and redis.call('HMGET', job, 'result', 'result_json') or {}
-  return {state, claim.attempt or v[5] or '0', status, state == 'ended' and claim.detail or v[2] or '', v[3] or '', result[1] or '',
-    v[4] or '0', claim.ended_ms or v[7] or '0', claim.runner or v[6] or '0', result[2] or ''}, #(result[1] or '') + #(result[2] or '') + 200
+  local has_ended = state == 'ended' or (state == '' and (status == 'finished' or status == 'error'))
+  local result = has_ended and record_type == 'hash' and redis.call('HMGET', job, 'result', 'result_json') or {}
+  return {state, claim.attempt or values[5] or '0', status, state == 'ended' and claim.detail or values[2] or '', values[3] or '', result[1] or '',
+    values[4] or '0', claim.ended_ms or values[7] or '0', claim.runner or values[6] or '0', result[2] or ''}, #(result[1] or '') + #(result[2] or '') + 200
 end
-local function is_id(text)
+local function is_record_id(text)
   return string.match(text, '^[1-9]%d*$') and #text <= 10 and to_number(text) <= 4294967295
 end
 
 -- Returns the number before the dash of the last entry that was ever added to the stream; 0 if there is no stream.
 -- Returns nil if the number is too large to be a revision of this program.
-local function head_of(key)
+local function get_stream_head(key)
   if redis.call('EXISTS', key) == 0 then return 0 end
   local head = tonumber(string.match(to_table(redis.call('XINFO', 'STREAM', key))['last-generated-id'], '^%d+'))
   return head < 9007199254740000 and head or nil
 end
--- Returns the error for a stream for which head_of() has returned nil.
-local function check_journal_head(key)
+-- Returns the error for a stream for which get_stream_head() has returned nil.
+local function journal_head_error(key)
   return redis.error_reply('MJTYPE ' .. to_printable(key) .. ' ends with an entry that mycojobs did not write')
 end
 -- Returns the revision of the latest fact of a run. If the journal was deleted, returns the revision of the checkpoint,
--- from which the run continues. Returns nil as head_of() does.
-local function revision_of(flow)
-  local head = head_of('mj:run:' .. flow)
+-- from which the run continues. Returns nil as get_stream_head() does.
+local function get_revision(flow)
+  local head = get_stream_head('mj:run:' .. flow)
   if head ~= 0 then return head end
   return to_number(redis.call('HGET', 'mj:checkpoint:' .. flow, 'at'))
 end
@@ -73,7 +73,7 @@ end
 -- exceeds a quota.
 local function charge_definition(hash, text, caller)
   if redis.call('EXISTS', 'mj:definition:' .. hash) == 1 then return end
-  local setting, limit = charge(caller, record_charge({text}), kAtQuota)
+  local setting, limit = charge(caller, record_charge({text}), kQuotaEighths)
   return setting and quota_error(caller, setting, limit)
 end
 -- Adds a user (flow:<id> or schedule:<name>) to a definition, and stores the definition if it does not exist.
@@ -88,17 +88,17 @@ local function remove_definition_use(hash, user)
   if not hash or hash == '' then return end
   if reports_wrong_type('mj:definition:' .. hash, 'hash') or reports_wrong_type('mj:definition-uses:' .. hash, 'set') then return end
   -- If this user is not registered, registrations were lost: other flows may need the definition, so it is not deleted.
-  local known = redis.call('SREM', 'mj:definition-uses:' .. hash, user) == 1
-  if known and redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then
-    local charged = redis.call('HMGET', 'mj:definition:' .. hash, 'caller', 'kept')
-    if charged[1] and charged[2] then release_charge(charged[1], to_number(charged[2])) end
+  local was_registered = redis.call('SREM', 'mj:definition-uses:' .. hash, user) == 1
+  if was_registered and redis.call('EXISTS', 'mj:definition-uses:' .. hash) == 0 then
+    local charge_fields = redis.call('HMGET', 'mj:definition:' .. hash, 'caller', 'kept')
+    if charge_fields[1] and charge_fields[2] then release_charge(charge_fields[1], to_number(charge_fields[2])) end
     redis.call('UNLINK', 'mj:definition:' .. hash)
   end
 end
 
 -- Sets a job to the state `planned`: in no queue, owned by the flow ("<context> <id>"). The other arguments are further
 -- fields of the claim.
-local function plan(job, claim, queue, flow, ...)
+local function plan_job(job, claim, queue, flow, ...)
   add_fact(queue, job, claim, 'planned', 'fl', flow)
   local priority = redis.pcall('HGET', job, 'priority')  -- the reply is an error if the record is not a hash
   set_claim(job, claim, 'state', 'planned', 'queue', queue, 'flow', flow, 'priority',

@@ -4,39 +4,40 @@ local kRecord = {'id', 'caller_id', 'context_id', 'name', 'script_type', 'timeou
   'status', 'detail', 'error', 'attempt', 'deliveries', 'epoch', 'runner_id', 'claim_id', 'lease_until_ms', 'queued_ms', 'started_ms',
   'ended_ms', 'run_at_ms', 'priority', 'queue_timeout_ms', 'concurrency_key', 'concurrency_limit', 'created_at'}
 -- Returns the score of the job in a sorted set, or nil if the key has another type.
-local function score(key, job) return type_of(key) == 'zset' and redis.call('ZSCORE', key, job) or nil end
+local function get_score(key, job) return key_type(key) == 'zset' and redis.call('ZSCORE', key, job) or nil end
 
--- Returns for each job that this job depends on: its key, and '1' or '0' for each of: the record names it, it has
--- ended, this job is parked on it, its end wakes this job. A dependency without record and claim counts as ended and
--- retired if this job still waits for others.
-local function awaited(job, record, waits)
-  local list, asked, parked_on = {}, {}, {}
+-- Returns five values for each job that this job depends on: its key, and four flags ('1' or '0'): the record names the
+-- dependency; the dependency has ended; this job is parked on it; its end will queue this job. A dependency without
+-- record and claim counts as ended and retired if this job still waits for other dependencies.
+local function list_dependencies(job, record, parked_on)
+  local list, in_record, is_parked = {}, {}, {}
   local function add_value(dep)
-    local wakes = 'mj:dependents:' .. dep
-    local retired = #waits > 0 and not parked_on[dep] and redis.call('EXISTS', dep, 'mj:claim:' .. dep) == 0
-    local ended = retired or end_of(dep)
-    for _, each in ipairs({dep, asked[dep] and '1' or '0', ended and '1' or '0', parked_on[dep] and '1' or '0',
-      type_of(wakes) == 'set' and redis.call('SISMEMBER', wakes, job) == 1 and '1' or '0'}) do list[#list + 1] = each end
+    local dependents_key = 'mj:dependents:' .. dep
+    local is_retired = #parked_on > 0 and not is_parked[dep] and redis.call('EXISTS', dep, 'mj:claim:' .. dep) == 0
+    local has_ended = is_retired or get_end_status(dep)
+    for _, value in ipairs({dep, in_record[dep] and '1' or '0', has_ended and '1' or '0', is_parked[dep] and '1' or '0',
+      key_type(dependents_key) == 'set' and redis.call('SISMEMBER', dependents_key, job) == 1 and '1' or '0'}) do list[#list + 1] = value end
   end
-  local named = dependencies(job, record.dependends) or {}
-  for _, dep in ipairs(waits) do parked_on[dep] = true end
-  for _, dep in ipairs(named) do
-    if not asked[dep] then
-      asked[dep] = true
+  local record_dependencies = parse_dependencies(job, record.dependends) or {}
+  for _, dep in ipairs(parked_on) do is_parked[dep] = true end
+  for _, dep in ipairs(record_dependencies) do
+    if not in_record[dep] then
+      in_record[dep] = true
       add_value(dep)
     end
   end
-  for _, dep in ipairs(waits) do if not asked[dep] then add_value(dep) end end
+  for _, dep in ipairs(parked_on) do if not in_record[dep] then add_value(dep) end end
   return list
 end
 
--- Returns {type of the record, record, type of the claim, claim, {name, value, ...}, {keys in mj:waits}, awaited()}.
--- whole: also with the slow parts, which are the number of its entries in the list of its queue and awaited().
-local function inspect_job(job, whole)
-  local record_type, claim_type = type_of(job), type_of('mj:claim:' .. job)
-  local record, claim, more = {}, claim_type == 'hash' and redis.call('HGETALL', 'mj:claim:' .. job) or {}, {}
+-- Returns {type of the record, record, type of the claim, claim, {name, value, ...}, {keys in mj:waits},
+-- list_dependencies()}. is_complete: also with the slow parts, which are the number of its entries in the list of its
+-- queue and list_dependencies().
+local function inspect_job(job, is_complete)
+  local record_type, claim_type = key_type(job), key_type('mj:claim:' .. job)
+  local record, claim, extra_fields = {}, claim_type == 'hash' and redis.call('HGETALL', 'mj:claim:' .. job) or {}, {}
   local function add_value(name, value)
-    if value then more[#more + 1] = name; more[#more + 1] = tostring(value) end
+    if value then extra_fields[#extra_fields + 1] = name; extra_fields[#extra_fields + 1] = tostring(value) end
   end
   if record_type == 'hash' then
     for n, value in ipairs(redis.call('HMGET', job, unpack(kRecord))) do
@@ -44,81 +45,81 @@ local function inspect_job(job, whole)
     end
     add_value('updated_s', redis.call('HGET', job, 'updated_at'))
   end
-  local fields, written = to_table(claim), to_table(record)
-  local queue = queue_of(job, fields)
+  local claim_fields, record_fields = to_table(claim), to_table(record)
+  local queue = get_queue(job, claim_fields)
   add_value('queue', queue)
-  add_value('lease_until_ms', score('mj:leases', job))
-  add_value('due_ms', score('mj:delayed', job))
-  add_value('check_ms', score('mj:prerequisites', job))
-  add_value('wait_until_ms', score('mj:overdue', job))
-  add_value('in_ended', score('mj:ended', job))
-  add_value('in_jobs', score('mj:jobs', job))
-  if record_type == 'none' and type_of('mj:missing') == 'zset' then
+  add_value('lease_until_ms', get_score('mj:leases', job))
+  add_value('due_ms', get_score('mj:delayed', job))
+  add_value('check_ms', get_score('mj:prerequisites', job))
+  add_value('wait_until_ms', get_score('mj:overdue', job))
+  add_value('in_ended', get_score('mj:ended', job))
+  add_value('in_jobs', get_score('mj:jobs', job))
+  if record_type == 'none' and key_type('mj:missing') == 'zset' then
     for _, member in ipairs(redis.call('ZRANGE', 'mj:missing', 0, 999)) do
       if string.sub(member, 1, #job + 1) == job .. ' ' then add_value('missing', 1) end
     end
   end
-  add_value('in_priority', score('mj:priority:' .. queue, job))
+  add_value('in_priority', get_score('mj:priority:' .. queue, job))
 
   -- Slots and holds of the concurrency keys that the claim names and of the key that the record names.
-  local asked, slots_of, held_of = written.concurrency_key or '', {}, {}
-  local function occupies_slot(key)
-    if key == '' or slots_of[key] ~= nil then return end
-    slots_of[key] = type_of('mj:running:' .. key) == 'set' and redis.call('SISMEMBER', 'mj:running:' .. key, job) == 1
-    if slots_of[key] then add_value('slot', key) end
+  local record_ckey, has_slot, is_held_by = record_fields.concurrency_key or '', {}, {}
+  local function add_slot(ckey)
+    if ckey == '' or has_slot[ckey] ~= nil then return end
+    has_slot[ckey] = key_type('mj:running:' .. ckey) == 'set' and redis.call('SISMEMBER', 'mj:running:' .. ckey, job) == 1
+    if has_slot[ckey] then add_value('slot', ckey) end
   end
-  local function is_held(key)
-    if key == '' or held_of[key] ~= nil then return end
-    held_of[key] = score('mj:held:' .. key, job) ~= nil
-    if held_of[key] then add_value('held_by', key) end
+  local function add_hold(ckey)
+    if ckey == '' or is_held_by[ckey] ~= nil then return end
+    is_held_by[ckey] = get_score('mj:held:' .. ckey, job) ~= nil
+    if is_held_by[ckey] then add_value('held_by', ckey) end
   end
-  local key = fields.ckey or asked
-  local held = fields.held or key
-  for _, each in ipairs({key, held, asked}) do occupies_slot(each) end
-  for _, each in ipairs({held, asked}) do is_held(each) end
-  if slots_of[key] then add_value('takes_slot', 1) end
-  if held_of[held] then add_value('held', 1) end
-  local limited = asked ~= '' and #asked <= 255 and not check_type('mj:running:' .. asked, 'set')
-  if limited then add_value('limited', 1) end
+  local ckey = claim_fields.ckey or record_ckey
+  local held_ckey = claim_fields.held or ckey
+  for _, candidate in ipairs({ckey, held_ckey, record_ckey}) do add_slot(candidate) end
+  for _, candidate in ipairs({held_ckey, record_ckey}) do add_hold(candidate) end
+  if has_slot[ckey] then add_value('takes_slot', 1) end
+  if is_held_by[held_ckey] then add_value('held', 1) end
+  local has_limit = record_ckey ~= '' and #record_ckey <= 255 and not check_type('mj:running:' .. record_ckey, 'set')
+  if has_limit then add_value('limited', 1) end
   -- A held job waits for the key that holds it in its index, even if the record names another key now. If no index
   -- holds the job, it waits for the key of the record.
-  if fields.state == 'held' then
-    local of = held_of[held] and held or limited and asked or ''
-    local counted = of ~= '' and not check_type('mj:running:' .. of, 'set')
-    local taken = counted and redis.call('SCARD', 'mj:running:' .. of) - (slots_of[of] and 1 or 0) or 0
-    if taken < math.max(1, to_number(written.concurrency_limit)) then add_value('slot_free', 1) end
+  if claim_fields.state == 'held' then
+    local awaited_ckey = is_held_by[held_ckey] and held_ckey or has_limit and record_ckey or ''
+    local is_countable = awaited_ckey ~= '' and not check_type('mj:running:' .. awaited_ckey, 'set')
+    local used_slots = is_countable and redis.call('SCARD', 'mj:running:' .. awaited_ckey) - (has_slot[awaited_ckey] and 1 or 0) or 0
+    if used_slots < math.max(1, to_number(record_fields.concurrency_limit)) then add_value('slot_free', 1) end
   end
 
-  if type_of('mj:log:' .. job) == 'stream' then
-    local last = redis.call('XREVRANGE', 'mj:log:' .. job, '+', '-', 'COUNT', 1)[1]
-    if last and last[2][1] == 'end' then add_value('log_ended', 1) end
+  if key_type('mj:log:' .. job) == 'stream' then
+    local last_entry = redis.call('XREVRANGE', 'mj:log:' .. job, '+', '-', 'COUNT', 1)[1]
+    if last_entry and last_entry[2][1] == 'end' then add_value('log_ended', 1) end
   end
-  local waits = type_of('mj:waits:' .. job) == 'set' and redis.call('SMEMBERS', 'mj:waits:' .. job) or {}
-  table.sort(waits)
-  if whole and type_of(queue) == 'list' then add_value('in_queue', #redis.call('LPOS', queue, job, 'COUNT', 0)) end
-  local deps = whole and fields.state == 'waiting' and awaited(job, written, waits) or {}
-  return {record_type, record, claim_type, claim, more, waits, deps}
+  local parked_on = key_type('mj:waits:' .. job) == 'set' and redis.call('SMEMBERS', 'mj:waits:' .. job) or {}
+  table.sort(parked_on)
+  if is_complete and key_type(queue) == 'list' then add_value('in_queue', #redis.call('LPOS', queue, job, 'COUNT', 0)) end
+  local dependency_values = is_complete and claim_fields.state == 'waiting' and list_dependencies(job, record_fields, parked_on) or {}
+  return {record_type, record, claim_type, claim, extra_fields, parked_on, dependency_values}
 end
 
 -- Returns {type of the mark, mark, {name, ...}} of a message. The names: the kinds of its entries in mj:outbox, and
 -- inbox, messages and came for its entries in mj:inbox, mj:messages and mj:came.
-local kMail = {'send', 'expire', 'cancel', 'answer', 'logs'}
+local kOutboxKinds = {'send', 'expire', 'cancel', 'answer', 'logs'}
 local function inspect_message(message)
-  local mark, stands = 'mj:message:' .. message, {}
-  for _, kind in ipairs(kMail) do if score('mj:outbox', kind .. ' ' .. message) then stands[#stands + 1] = kind end end
-  if score('mj:inbox', message) then stands[#stands + 1] = 'inbox' end
-  if score('mj:messages', message) then stands[#stands + 1] = 'messages' end
-  local type = type_of(mark)
-  local content = type == 'hash' and redis.call('HGET', mark, 'content')
-  if content and type_of('mj:came') == 'hash' and redis.call('HGET', 'mj:came', content) == message then stands[#stands + 1] = 'came' end
-  return {type, type == 'hash' and redis.call('HGETALL', mark) or {}, stands}
+  local mark_key, index_names = 'mj:message:' .. message, {}
+  for _, kind in ipairs(kOutboxKinds) do if get_score('mj:outbox', kind .. ' ' .. message) then index_names[#index_names + 1] = kind end end
+  if get_score('mj:inbox', message) then index_names[#index_names + 1] = 'inbox' end
+  if get_score('mj:messages', message) then index_names[#index_names + 1] = 'messages' end
+  local mark_type = key_type(mark_key)
+  local content = mark_type == 'hash' and redis.call('HGET', mark_key, 'content')
+  if content and key_type('mj:came') == 'hash' and redis.call('HGET', 'mj:came', content) == message then index_names[#index_names + 1] = 'came' end
+  return {mark_type, mark_type == 'hash' and redis.call('HGETALL', mark_key) or {}, index_names}
 end
 
 -- Returns a digest of an inspection. A later inspection with the same digest has found the same data.
-local function digest_of(seen)
+local function compute_inspection_digest(inspection)
   local parts = {}
-  for _, each in ipairs(seen) do
-    local list = type(each) == 'table' and each or {each}
+  for _, part in ipairs(inspection) do
+    local list = type(part) == 'table' and part or {part}
     parts[#parts + 1] = to_integer_text(#list)
     for _, text in ipairs(list) do parts[#parts + 1] = text end
   end

@@ -2,24 +2,24 @@
 
 -- Returns the fields of an end with status `error`.
 local function failure_fields(detail, text) return {'status', 'error', 'detail', detail, 'error', text} end
-local function detail_of(fields)
+local function get_detail(fields)
   for i = 1, #fields, 2 do if fields[i] == 'detail' then return fields[i + 1] end end
   return ''
 end
 
 -- Adds an event ("job job:12:3" or "flow flow:7") to a flow ("<context> <id>"), and makes the flow due now.
-local function raise_event(flow, event)
+local function add_flow_event(flow, event)
   local id = string.match(flow, '^%d+ (%d+)$')
-  local mark = 'mj:flow:' .. (id or '')
-  if not id or not has_type(mark, 'hash') then return end
-  local state = redis.call('HGET', mark, 'state')
+  local mark_key = 'mj:flow:' .. (id or '')
+  if not id or not has_type(mark_key, 'hash') then return end
+  local state = redis.call('HGET', mark_key, 'state')
   if state == 'ended' then return end
-  local list = 'mj:events:' .. id
-  if check_type(list, 'list') then
-    add_anomaly(list .. ' is not a list, so flow ' .. id .. ' does not receive ' .. to_printable(event)
+  local events_key = 'mj:events:' .. id
+  if check_type(events_key, 'list') then
+    add_anomaly(events_key .. ' is not a list, so flow ' .. id .. ' does not receive ' .. to_printable(event)
       .. ': delete that key, then doctor --rebuild')
   else
-    redis.call('RPUSH', list, event)
+    redis.call('RPUSH', events_key, event)
   end
   if state == 'active' then redis.call('ZADD', 'mj:flows:due', 'LT', to_integer_text(now_ms), id) end
   redis.call('PUBLISH', 'mj:flows:due', flow)
@@ -30,111 +30,112 @@ end
 -- (notices_due). An entry of mj:notices is "<key> <end in us> <status> <tries> [<recipients that were reached>]". For
 -- the job or flow of a workflow's effect, the end is added to the inbox of the deployment instead.
 local kMaxNotices = 100000
-local function enqueue_notice(of, status, ended_ms)
-  local asked = redis.pcall('HMGET', of, 'notify', 'context_id', 'flow_id', 'notice_of', 'effect_of')
-  if asked.err then return end
-  if (asked[5] or '') ~= '' then return notify_workflow(asked[5], string.match(of, '^%l+'), of) end
-  if (asked[1] or '') == '' then
-    if asked[4] or to_number(asked[3] or nil) > 0 or not asked[2] then return end
-    local shared = redis.pcall('HGET', 'context:' .. asked[2], 'notify')
-    if type(shared) == 'table' then reports_wrong_type('context:' .. asked[2], 'hash') end
-    if type(shared) ~= 'string' or shared == '' then return end
+local function enqueue_notice(record_key, status, ended_ms)
+  local record = redis.pcall('HMGET', record_key, 'notify', 'context_id', 'flow_id', 'notice_of', 'effect_of')
+  if record.err then return end
+  if (record[5] or '') ~= '' then return notify_workflow(record[5], string.match(record_key, '^%l+'), record_key) end
+  if (record[1] or '') == '' then
+    if record[4] or to_number(record[3] or nil) > 0 or not record[2] then return end
+    local context_notify = redis.pcall('HGET', 'context:' .. record[2], 'notify')
+    if type(context_notify) == 'table' then reports_wrong_type('context:' .. record[2], 'hash') end
+    if type(context_notify) ~= 'string' or context_notify == '' then return end
   end
   if check_type('mj:notices', 'zset') then
-    return add_anomaly('mj:notices is not a sorted set, so no notification is sent for the end of ' .. of .. ': delete that key')
+    return add_anomaly('mj:notices is not a sorted set, so no notification is sent for the end of ' .. record_key .. ': delete that key')
   end
   if redis.call('ZCARD', 'mj:notices') >= kMaxNotices then
-    return add_anomaly(of .. ' has ended, but no notification is sent: ' .. to_integer_text(kMaxNotices) .. ' notices wait already')
+    return add_anomaly(record_key .. ' has ended, but no notification is sent: ' .. to_integer_text(kMaxNotices) .. ' notices wait already')
   end
-  redis.pcall('HSET', state_key(of), 'noticed', 1)  -- retention keeps the record until the notice was delivered
-  redis.call('ZADD', 'mj:notices', to_integer_text(now_ms), of .. ' ' .. to_integer_text(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
-  redis.call('PUBLISH', 'mj:notices', (asked[2] or '') .. ' ' .. of)
+  redis.pcall('HSET', state_key(record_key), 'noticed', 1)  -- retention keeps the record until the notice was delivered
+  redis.call('ZADD', 'mj:notices', to_integer_text(now_ms), record_key .. ' ' .. to_integer_text(ended_ms * 1000 + now_us % 1000) .. ' ' .. status .. ' 0')
+  redis.call('PUBLISH', 'mj:notices', (record[2] or '') .. ' ' .. record_key)
 end
 
-local finish  -- defined below
+local end_job  -- defined below
 -- Processes the jobs that depend on an ended job: they are queued after their last dependency has finished, or end if
--- this dependency has failed. One call of a script processes about settle_left jobs, and tick processes the others. A
--- job that ends while it waits for many other jobs counts as several, by the cost of removing it from their sets.
-local settle_left, settled = 100, 0
-local function queue_dependents(dep, status)
-  local key = 'mj:dependents:' .. dep
-  if redis.call('EXISTS', key) == 0 or reports_wrong_type(key, 'set') then return end
-  while settle_left > 0 do
-    local job = redis.call('SRANDMEMBER', key)
+-- this dependency has failed. One call of a script processes about dependents_budget jobs, and tick processes the
+-- others. A job that ends while it waits for many other jobs counts as several, by the cost of removing it from their
+-- sets.
+local dependents_budget, processed_dependents = 100, 0
+local function process_dependents(dep, status)
+  local dependents_key = 'mj:dependents:' .. dep
+  if redis.call('EXISTS', dependents_key) == 0 or reports_wrong_type(dependents_key, 'set') then return end
+  while dependents_budget > 0 do
+    local job = redis.call('SRANDMEMBER', dependents_key)
     if not job then return end
-    settle_left, settled = settle_left - 1, settled + 1
+    dependents_budget, processed_dependents = dependents_budget - 1, processed_dependents + 1
     local claim = find_claim(job)
     if not claim or claim.state ~= 'waiting' then
-      redis.call('SREM', key, job)
+      redis.call('SREM', dependents_key, job)
     elseif status ~= 'finished' then
-      settle_left = settle_left - dependency_cost(call_index('SCARD', 'mj:waits:' .. job) or 0)
-      finish(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
+      dependents_budget = dependents_budget - dependency_cost(call_index('SCARD', 'mj:waits:' .. job) or 0)
+      end_job(job, claim, failure_fields('dependency_failed', dep .. ', which it depends on, has failed'), false)
     else
-      local left = call_index('SCARD', 'mj:waits:' .. job)
-      if left and left <= 1 then
+      local open_count = call_index('SCARD', 'mj:waits:' .. job)
+      if open_count and open_count <= 1 then
         set_claim(job, claim, 'deps', 'met')
-        enqueue(job, claim, 'dependencies', false)
+        enqueue_job(job, claim, 'dependencies', false)
       else
-        if left then redis.call('SREM', 'mj:waits:' .. job, dep) end
-        redis.call('SREM', key, job)
+        if open_count then redis.call('SREM', 'mj:waits:' .. job, dep) end
+        redis.call('SREM', dependents_key, job)
       end
     end
   end
-  if redis.call('EXISTS', key) == 1 then redis.call('RPUSH', 'mj:settling', dep) end
+  if redis.call('EXISTS', dependents_key) == 1 then redis.call('RPUSH', 'mj:settling', dep) end
 end
 
 -- Writes the end into the record. Returns false if the key is not a hash.
 local function write_end(job, fields)
-  local cleared = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts',
+  local reply = redis.pcall('HDEL', job, 'error', 'error_info', 'result', 'result_json', 'usage', 'layers', 'receipt', 'artifacts',
     'artifacts_dropped', 'ran_as', 'lease_until_ms')
-  if type(cleared) ~= 'number' then return false end
+  if type(reply) ~= 'number' then return false end
   redis.call('HSET', job, 'ended_ms', to_integer_text(now_ms), 'updated_at', now_s, unpack(fields))
   return true
 end
 
 -- Returns the fields of an end that are stored in place of an end from another host that exceeds a quota
 -- (is_end_refused).
-local function without_result(fields)
-  local is = to_table(fields)
-  if is.status == 'error' then return failure_fields(is.detail or '', string.sub(is.error or '', 1, 256)) end
+local function strip_result(fields)
+  local end_fields = to_table(fields)
+  if end_fields.status == 'error' then return failure_fields(end_fields.detail or '', string.sub(end_fields.error or '', 1, 256)) end
   return failure_fields('result_quota', 'its result is not kept: the jobs of its caller keep more than the quotas allow')
 end
 
 -- Fields of a claim that describe a run or a wait. They are deleted when the job ends.
-local kUntilTheEnd = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
+local kRunFields = {'message', 'cancel', 'lease_ms', 'until_ms', 'log_base', 'reason', 'held', 'turn', 'overdue',
   'waiting_since', 'beat', 'began', 'postponed', 'unbegun', 'quota'}
 -- Ends a job. This is the only transition to the state `ended`. fields: name, value, ... with the status first.
 -- by_owner: a digest of the fields, by which store_end() recognises a repeat of the same end. The owner of the claim
 -- computes the digest, since the computation here would block all other clients for longer than the rest of the end.
 -- claim nil: another client has overwritten the key of the claim, so only the record can show the end.
-finish = function(job, claim, fields, by_owner)
-  local status, detail, from = fields[2], detail_of(fields), claim and claim.state
-  local end_seq = last_seq(job) + 1
+end_job = function(job, claim, fields, by_owner)
+  local status, detail, previous_state = fields[2], get_detail(fields), claim and claim.state
+  local end_seq = get_last_log_seq(job) + 1
   local has_record
   if claim then
-    local mark, queue = 'mj:claim:' .. job, queue_of(job, claim)
+    local claim_key, queue = 'mj:claim:' .. job, get_queue(job, claim)
     local kind = status == 'finished' and 'completed' or detail == 'cancelled' and 'cancelled'
       or detail == 'dead_letter' and 'dead_lettered' or 'failed'
-    local sum, now = by_owner or digest(fields), to_integer_text(now_ms)
+    local end_digest, now_text = by_owner or digest(fields), to_integer_text(now_ms)
     if by_owner then
-      add_fact(queue, job, claim, kind, 'detail', detail, 'c', claim.claim_id, 'e', claim.epoch, 'g', sum)
+      add_fact(queue, job, claim, kind, 'detail', detail, 'c', claim.claim_id, 'e', claim.epoch, 'g', end_digest)
     else
       add_fact(queue, job, claim, kind, 'detail', detail)
     end
     has_record = write_end(job, fields)  -- before the claim: an acknowledged end is in the record
-    set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', sum, 'ended_ms', now,
+    set_claim(job, claim, 'state', 'ended', 'queue', queue, 'status', status, 'detail', detail, 'end', end_digest, 'ended_ms', now_text,
       unpack(charge_end(job, claim, fields)))
     claim.state = 'ended'
-    redis.call('ZADD', 'mj:ended', now, job)
-    remove_from_index(job, claim, from)
-    local over = {}
-    for _, name in ipairs(kUntilTheEnd) do if claim[name] or from ~= 'live' then over[#over + 1] = name end end
-    if #over > 0 then redis.call('HDEL', mark, unpack(over)) end
-    if not by_owner then redis.call('HDEL', mark, 'claim_id', 'token', 'instance') end
+    redis.call('ZADD', 'mj:ended', now_text, job)
+    remove_from_index(job, claim, previous_state)
+    local obsolete_fields = {}
+    for _, name in ipairs(kRunFields) do if claim[name] or previous_state ~= 'live' then obsolete_fields[#obsolete_fields + 1] = name end end
+    if #obsolete_fields > 0 then redis.call('HDEL', claim_key, unpack(obsolete_fields)) end
+    if not by_owner then redis.call('HDEL', claim_key, 'claim_id', 'token', 'instance') end
     if claim.overdue then redis.call('ZREM', 'mj:overdue', job) end
     if claim.message then
-      local message = 'mj:message:' .. claim.message
-      if has_type(message, 'hash') and redis.call('HGET', message, 'answer') then redis.call('HSET', mark, 'awaited', claim.message) end
+      local message_key = 'mj:message:' .. claim.message
+      if has_type(message_key, 'hash') and redis.call('HGET', message_key, 'answer') then redis.call('HSET', claim_key, 'awaited', claim.message) end
       count_ended_job(claim.message, status)
     end
   else
@@ -146,11 +147,11 @@ finish = function(job, claim, fields, by_owner)
     enqueue_notice(job, status, now_ms)
   end
   -- Another client may have written a log of its own. Then the entry fails, and the end is valid without it.
-  local logged = redis.pcall('XADD', 'mj:log:' .. job, to_integer_text(end_seq) .. '-0', 'end', status)
-  if type(logged) == 'table' and logged.err then reports_wrong_type('mj:log:' .. job, 'stream') end
-  if from ~= 'live' then redis.call('ZREM', 'mj:leases', job) end
-  queue_dependents(job, status)
-  if claim and claim.flow then raise_event(claim.flow, 'job ' .. job) end
+  local reply = redis.pcall('XADD', 'mj:log:' .. job, to_integer_text(end_seq) .. '-0', 'end', status)
+  if type(reply) == 'table' and reply.err then reports_wrong_type('mj:log:' .. job, 'stream') end
+  if previous_state ~= 'live' then redis.call('ZREM', 'mj:leases', job) end
+  process_dependents(job, status)
+  if claim and claim.flow then add_flow_event(claim.flow, 'job ' .. job) end
 end
 
 -- Cancels a job. Returns ended (the job was not running and has ended now), asked (the owner of the claim receives the
@@ -163,41 +164,41 @@ local function cancel_job(job, claim)
     -- This hint makes the owner renew its lease at once. Without it the owner receives the request with its next
     -- renewal.
     local runner = 'runner:' .. (claim.runner or '')
-    local topic = type_of(runner) == 'hash' and redis.call('HGET', runner, 'topic')
+    local topic = key_type(runner) == 'hash' and redis.call('HGET', runner, 'topic')
     redis.call('PUBLISH', topic or 'runner' .. (claim.runner or ''), 'cancel:' .. job)
     return 'asked'
   end
-  local record = type_of(job) == 'hash' and redis.call('HMGET', job, 'status', 'detail') or {}
+  local record = key_type(job) == 'hash' and redis.call('HMGET', job, 'status', 'detail') or {}
   if not claim.state and (record[1] == 'finished' or record[1] == 'error') then return 'over' end
   if claim.state == 'planned' and claim.message then
     enqueue_outbox('cancel ' .. claim.message)
   end
   -- The entry in the list of the queue remains, and the field `leftover` makes the claim drop it without an anomaly. A
   -- job that was only created has no entry, unless another client has pushed one.
-  local listed = claim.state == 'queued' and not has_priority(claim)
-  if not claim.state then listed = not is_only_created(job, claim, record[2]) or is_in_recent_entries(queue_of(job, claim), job) end
-  local is_away = claim.state == 'planned' and claim.message
-  local why = to_number(claim.epoch) > 0 and 'cancelled' or is_away and 'cancelled while it was in another context' or 'cancelled before it ran'
-  finish(job, claim, failure_fields('cancelled', why), false)
-  if listed then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
+  local in_queue_list = claim.state == 'queued' and not has_priority(claim)
+  if not claim.state then in_queue_list = not is_only_created(job, claim, record[2]) or is_in_recent_entries(get_queue(job, claim), job) end
+  local is_remote = claim.state == 'planned' and claim.message
+  local reason = to_number(claim.epoch) > 0 and 'cancelled' or is_remote and 'cancelled while it was in another context' or 'cancelled before it ran'
+  end_job(job, claim, failure_fields('cancelled', reason), false)
+  if in_queue_list then redis.call('HSET', 'mj:claim:' .. job, 'leftover', 1) end
   return 'ended'
 end
 
 -- Returns the job of a live claim to the front of its queue, or delays it for pause_ms. A job whose cancellation was
--- requested ends instead. how: the kind of the fact, released or expired. Returns the error if a key of the queue has a
+-- requested ends instead. fact_kind: released or expired. Returns the error if a key of the queue has a
 -- wrong type.
-local function return_to_queue(job, claim, how, reason, pause_ms)
-  if claim.cancel then return finish(job, claim, failure_fields('cancelled', 'cancelled'), false) end
+local function return_to_queue(job, claim, fact_kind, reason, pause_ms)
+  if claim.cancel then return end_job(job, claim, failure_fields('cancelled', 'cancelled'), false) end
   local queue = claim.queue or ''
   local err = check_queue_types(queue, claim.priority)
   if err then return err end
-  local due = pause_ms and to_integer_text(now_ms + pause_ms)
-  local state = due and 'delayed' or 'queued'
-  if due then redis.call('ZADD', 'mj:delayed', due, job) else push(job, claim, queue, true) end
-  add_fact(queue, job, claim, how, 'c', claim.claim_id or '', 'e', claim.epoch or '0', 'd', claim.deliveries or '0', 'why', reason)
-  if due then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', due) end
-  set_claim(job, claim, 'state', state, 'reason', how)
-  if due then redis.call('HSET', 'mj:claim:' .. job, 'waiting_since', to_integer_text(now_ms)) end
+  local due_text = pause_ms and to_integer_text(now_ms + pause_ms)
+  local state = due_text and 'delayed' or 'queued'
+  if due_text then redis.call('ZADD', 'mj:delayed', due_text, job) else push_job(job, claim, queue, true) end
+  add_fact(queue, job, claim, fact_kind, 'c', claim.claim_id or '', 'e', claim.epoch or '0', 'd', claim.deliveries or '0', 'why', reason)
+  if due_text then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', due_text) end
+  set_claim(job, claim, 'state', state, 'reason', fact_kind)
+  if due_text then redis.call('HSET', 'mj:claim:' .. job, 'waiting_since', to_integer_text(now_ms)) end
   claim.state = state
   redis.call('HDEL', 'mj:claim:' .. job, 'until_ms', 'beat', 'began')
   remove_from_index(job, claim, 'live')
@@ -213,13 +214,13 @@ end
 -- so that the jobs behind it are claimed, too. Fewer releases are usual on a busy host, and the job is the next one of
 -- its queue at once.
 local kMaxReleases, kFirstPauseMs, kMaxPauseMs = 10, 50, 6400
-local function release_claimed_job(job, claim, reason, ran)
-  if not ran and not claim.cancel then claim.deliveries = to_integer_text(math.max(0, to_number(claim.deliveries) - 1)) end
-  local unbegun = ran and 0 or to_number(claim.unbegun) + 1
-  local pause_ms = unbegun > kMaxReleases and math.min(kFirstPauseMs * 2 ^ math.min(unbegun - kMaxReleases - 1, 20), kMaxPauseMs) or nil
-  local failed = return_to_queue(job, claim, 'released', reason, pause_ms)
-  if failed or claim.state ~= 'queued' and claim.state ~= 'delayed' then return failed end
-  redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries, 'unbegun', to_integer_text(unbegun))
+local function release_claimed_job(job, claim, reason, has_begun)
+  if not has_begun and not claim.cancel then claim.deliveries = to_integer_text(math.max(0, to_number(claim.deliveries) - 1)) end
+  local releases_without_run = has_begun and 0 or to_number(claim.unbegun) + 1
+  local pause_ms = releases_without_run > kMaxReleases and math.min(kFirstPauseMs * 2 ^ math.min(releases_without_run - kMaxReleases - 1, 20), kMaxPauseMs) or nil
+  local err = return_to_queue(job, claim, 'released', reason, pause_ms)
+  if err or claim.state ~= 'queued' and claim.state ~= 'delayed' then return err end
+  redis.call('HSET', 'mj:claim:' .. job, 'deliveries', claim.deliveries, 'unbegun', to_integer_text(releases_without_run))
   if not has_type(job, 'hash') then return end
   redis.call('HSET', job, 'deliveries', claim.deliveries)
   if not has_not_run(claim) then return end
@@ -237,15 +238,15 @@ local function requeue_ended_job(job, claim)
   if claim.flow and (claim.detail == 'not_needed' or claim.detail == 'skipped') then
     return 'is run by its flow: see mycojobs flow retry'
   end
-  if type_of(job) ~= 'hash' then return 'has no record any more' end
+  if key_type(job) ~= 'hash' then return 'has no record any more' end
   if claim.unplanted then return 'has no record of its flow: see mycojobs flow replay' end
-  local queue = queue_of(job, claim)
+  local queue = get_queue(job, claim)
   if queue == 'queue:flow' then return 'is run by its flow: see mycojobs flow retry' end
   local err = check_queue_types(queue, claim.priority)
   if err then return 'cannot be queued: ' .. string.gsub(err.err, '^MJTYPE ', '') .. ': delete that key' end
   local attempt = to_integer_text(math.max(1, to_number(claim.attempt)) + 1)
   drop_stale_entry(job, claim, queue)
-  push(job, claim, queue, false)
+  push_job(job, claim, queue, false)
   add_fact(queue, job, claim, 'requeued', 'a', attempt)
   set_claim(job, claim, 'state', 'queued', 'queue', queue, 'attempt', attempt, 'deliveries', '0', 'reason', 'requeued')
   redis.call('HDEL', 'mj:claim:' .. job, 'status', 'detail', 'end', 'ended_ms', 'claim_id', 'token', 'dead')
@@ -258,19 +259,19 @@ end
 -- Returns the reason why retention must keep an ended job, or nil. A job is kept until its entry in the queue is
 -- removed, its dependents are processed, its notice is delivered, its message is answered, and its flow has ended.
 local function retention_obstacle(job, claim)
-  if claim.leftover and redis.call('EXISTS', queue_of(job, claim)) == 1 then return 'its entry is still in its queue' end
+  if claim.leftover and redis.call('EXISTS', get_queue(job, claim)) == 1 then return 'its entry is still in its queue' end
   if has_type('mj:dependents:' .. job, 'set') then return 'jobs that depend on it have not processed its end yet: try again' end
   if claim.noticed and has_type('mj:notices', 'zset') then return 'its notice has not been sent yet' end
   local answer = claim.awaited and redis.pcall('HGET', 'mj:message:' .. claim.awaited, 'answer')
   if answer == 'wanted' or answer == 'due' then return claim.awaited .. ' has not been answered yet' end
   local flow = claim.flow and string.match(claim.flow, ' (%d+)$')
-  local state = flow and type_of('mj:flow:' .. flow) == 'hash' and redis.call('HGET', 'mj:flow:' .. flow, 'state')
+  local state = flow and key_type('mj:flow:' .. flow) == 'hash' and redis.call('HGET', 'mj:flow:' .. flow, 'state')
   if state and state ~= 'ended' then return 'it is of flow ' .. flow .. ', which has not ended' end
 end
 
 -- Deletes an ended job with its record, log and facts.
 local function delete_ended_job(job, claim)
-  local queue = queue_of(job, claim)
+  local queue = get_queue(job, claim)
   local revisions = {}
   for revision in string.gmatch(claim.revs or '', '%d+') do revisions[#revisions + 1] = revision .. '-0' end
   if #revisions > 0 and has_type('mj:journal:' .. queue, 'stream') then
@@ -278,26 +279,26 @@ local function delete_ended_job(job, claim)
   end
   local horizon = math.max(to_number(redis.call('HGET', 'mj:horizon', queue)), to_number(claim.ended_ms))
   redis.call('HSET', 'mj:horizon', queue, to_integer_text(horizon))
-  forget_idempotency_keys(job, claim)
+  release_idempotency_keys(job, claim)
   release_job_charge(job, claim)
   redis.call('UNLINK', job, 'mj:claim:' .. job, 'mj:log:' .. job)
   redis.call('ZREM', 'mj:ended', job)
   call_index('ZREM', 'mj:jobs', job)
 end
 
--- Ends a message in state `away` after its last answer, or when its delivery has failed. detail, why: detail and error
--- for its jobs that have not ended. is_answered: the answer reports no error for the message.
-local function end_remote_jobs(message, is, detail, why, is_answered)
-  local mark = 'mj:message:' .. message
-  for job in string.gmatch(is.jobs or '', '%S+') do
+-- Ends a message in state `away` after its last answer, or when its delivery has failed. detail, reason: detail and
+-- error of its jobs that have not ended. is_answered: the answer reports no error for the message.
+local function end_remote_jobs(message, mark_fields, detail, reason, is_answered)
+  local mark_key = 'mj:message:' .. message
+  for job in string.gmatch(mark_fields.jobs or '', '%S+') do
     local claim = find_claim(job)
-    if claim and claim.message == message and claim.state == 'planned' then finish(job, claim, failure_fields(detail, why), false) end
+    if claim and claim.message == message and claim.state == 'planned' then end_job(job, claim, failure_fields(detail, reason), false) end
   end
-  local failed = to_number(redis.call('HGET', mark, 'failed'))
-  redis.call('HSET', mark, 'state', 'over')
-  redis.call('HDEL', mark, 'deliver_until', 'result_ms', 'why', 'tries')
+  local failed_jobs = to_number(redis.call('HGET', mark_key, 'failed'))
+  redis.call('HSET', mark_key, 'state', 'over')
+  redis.call('HDEL', mark_key, 'deliver_until', 'result_ms', 'why', 'tries')
   redis.call('ZREM', 'mj:outbox', 'send ' .. message, 'expire ' .. message)
-  end_message(message, not is_answered and why or failed > 0 and failed .. ' of its jobs failed' or '')
-  if not is.carried then return enqueue_inbox(message) end
-  redis.call('HSET', mark, 'why', why)  -- for the router, which reads the mark of a message that it created itself
+  end_message(message, not is_answered and reason or failed_jobs > 0 and failed_jobs .. ' of its jobs failed' or '')
+  if not mark_fields.carried then return enqueue_inbox(message) end
+  redis.call('HSET', mark_key, 'why', reason)  -- for the router, which reads the mark of a message that it created itself
 end

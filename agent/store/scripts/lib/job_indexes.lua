@@ -10,7 +10,7 @@
 --   ended          mj:ended
 
 -- Returns the error for an index of all jobs that has a wrong type.
-local function check_shared_types()
+local function check_index_types()
   local err = check_type('mj:leases', 'zset') or check_type('mj:ended', 'zset') or check_type('mj:queues', 'set')
     or check_type('mj:anomalies', 'stream')
   -- The remaining keys rarely exist, and mj:flows:due often exists alone. One EXISTS for all of them is cheaper than
@@ -27,9 +27,9 @@ end
 
 -- Returns the queue whose journal has the facts of the job. For a job that was never claimed the record names the
 -- queue.
-local function queue_of(job, claim)
+local function get_queue(job, claim)
   if claim and claim.queue then return claim.queue end
-  local type = type_of(job) == 'hash' and redis.call('HGET', job, 'script_type')
+  local type = key_type(job) == 'hash' and redis.call('HGET', job, 'script_type')
   return 'queue:' .. (type or '')
 end
 local function has_priority(claim) return claim.priority and claim.priority ~= '0' end
@@ -39,7 +39,7 @@ local function valid_priority(text)
   return n and n >= -100 and n <= 100 and math.floor(n) == n and to_integer_text(n) or '0'
 end
 
--- Checks the keys that push() writes. Returns the error that names the key of a wrong type.
+-- Checks the keys that push_job() writes. Returns the error that names the key of a wrong type.
 local function check_queue_types(queue, priority)
   return check_type(queue, 'list') or priority and priority ~= '0' and check_type('mj:priority:' .. queue, 'zset') or nil
 end
@@ -50,14 +50,14 @@ local function has_not_run(claim) return to_number(claim.attempt) <= 1 and to_nu
 
 -- Returns the time (ms) until which the first run must begin, or nil if the wait is unlimited. If the record has no
 -- queued_ms, the wait begins now.
-local function queue_deadline(wait, queued_ms, due_ms)
-  if wait > 0 then return math.max(queued_ms > 0 and queued_ms or now_ms, due_ms) + wait end
+local function compute_queue_deadline(timeout_ms, queued_ms, due_ms)
+  if timeout_ms > 0 then return math.max(queued_ms > 0 and queued_ms or now_ms, due_ms) + timeout_ms end
 end
--- Enters the job in mj:overdue by the time until which its first run must begin: `wait` ms after the job was queued or
+-- Enters the job in mj:overdue by the time until which its first run must begin: timeout_ms after the job was queued or
 -- was due, whichever is later.
-local function set_queue_deadline(job, wait, queued_ms, due_ms)
-  if wait <= 0 then return end
-  redis.call('ZADD', 'mj:overdue', to_integer_text(math.max(queued_ms, due_ms) + wait), job)
+local function set_queue_deadline(job, timeout_ms, queued_ms, due_ms)
+  if timeout_ms <= 0 then return end
+  redis.call('ZADD', 'mj:overdue', to_integer_text(math.max(queued_ms, due_ms) + timeout_ms), job)
   redis.call('HSET', 'mj:claim:' .. job, 'overdue', 1)
 end
 
@@ -75,41 +75,41 @@ local function has_live_nodes(ids)
   return commas < kLiveNodes
 end
 -- Returns the list of nodes with another state of this job's node, or unchanged if the job is not in the list.
-local function with_node_state(nodes, job, word)
-  local _, from = string.find(nodes, '"id":' .. string.match(job, '%d+$') .. ',"name":"', 1, true)
-  local _, at = string.find(nodes, '","node_status":"', from or #nodes + 1, true)
-  local to = at and string.find(nodes, '"', at + 1, true)
-  return to and string.sub(nodes, 1, at) .. word .. string.sub(nodes, to) or nodes
+local function replace_node_state(nodes, job, state)
+  local _, id_end = string.find(nodes, '"id":' .. string.match(job, '%d+$') .. ',"name":"', 1, true)
+  local _, state_start = string.find(nodes, '","node_status":"', id_end or #nodes + 1, true)
+  local state_end = state_start and string.find(nodes, '"', state_start + 1, true)
+  return state_end and string.sub(nodes, 1, state_start) .. state .. string.sub(nodes, state_end) or nodes
 end
 -- Shows the state of the job in the list of nodes in the record of its flow.
 local function update_node_state(job, claim)
-  local word, flow = kNodeStates[claim.state], claim.flow and string.match(claim.flow, '^%d+ (%d+)$')
-  if not word or not flow then return end
-  local key = 'flow:' .. flow
+  local state, flow = kNodeStates[claim.state], claim.flow and string.match(claim.flow, '^%d+ (%d+)$')
+  if not state or not flow then return end
+  local flow_key = 'flow:' .. flow
   if not has_live_nodes(redis.pcall('HGET', 'mj:flow:' .. flow, 'ids')) then return end
-  local size = call_index('HSTRLEN', key, 'nodes')
+  local size = call_index('HSTRLEN', flow_key, 'nodes')
   if type(size) ~= 'number' or size == 0 or size > kNodesBytes then return end
-  local before = redis.call('HGET', key, 'nodes')
-  local after = with_node_state(before, job, word)
-  if after ~= before then redis.call('HSET', key, 'nodes', after) end
+  local nodes = redis.call('HGET', flow_key, 'nodes')
+  local updated_nodes = replace_node_state(nodes, job, state)
+  if updated_nodes ~= nodes then redis.call('HSET', flow_key, 'nodes', updated_nodes) end
 end
 
 -- Adds the job to its queue. Jobs with a priority are ordered by priority, then by time. next_up: the job is the next
 -- one of its priority.
 local kPriority = 8796093022208  -- greater than any time in ms
-local function push(job, claim, queue, next_up)
+local function push_job(job, claim, queue, at_front)
   if has_priority(claim) then
-    redis.call('ZADD', 'mj:priority:' .. queue, to_integer_text((100 - tonumber(claim.priority)) * kPriority + (next_up and 0 or now_ms)), job)
+    redis.call('ZADD', 'mj:priority:' .. queue, to_integer_text((100 - tonumber(claim.priority)) * kPriority + (at_front and 0 or now_ms)), job)
     redis.call('PUBLISH', 'mj:wake', queue)
   else
-    redis.call(next_up and 'RPUSH' or 'LPUSH', queue, job)
+    redis.call(at_front and 'RPUSH' or 'LPUSH', queue, job)
   end
-  -- A router does not wait on the list of its host. This hint may fail if the user of Redis may not publish on that
+  -- A router does not block on the list of its host. This hint may fail if the user of Redis may not publish on that
   -- channel, since routers also poll.
   if string.find(queue, '^mj:queue:router:') then redis.pcall('PUBLISH', 'mj:router', queue) end
 end
 
-local enqueue  -- defined below
+local enqueue_job  -- defined below
 -- Removes the job from the slots of its concurrency key, and queues the next held job of the key.
 local function release_slot(job, claim)
   local key = claim.ckey
@@ -117,25 +117,25 @@ local function release_slot(job, claim)
   call_index('SREM', 'mj:running:' .. key, job)
   redis.call('HDEL', 'mj:claim:' .. job, 'ckey')
   claim.ckey = nil
-  local held = 'mj:held:' .. key
-  if reports_wrong_type(held, 'zset') then return end
-  local other = redis.call('ZRANGE', held, 0, 0)[1]
-  local other_claim = other and find_claim(other)
-  if other_claim and other_claim.state == 'held' then
-    enqueue(other, other_claim, 'held', true)
-  elseif other then
-    redis.call('ZREM', held, other)
+  local held_key = 'mj:held:' .. key
+  if reports_wrong_type(held_key, 'zset') then return end
+  local next_job = redis.call('ZRANGE', held_key, 0, 0)[1]
+  local next_claim = next_job and find_claim(next_job)
+  if next_claim and next_claim.state == 'held' then
+    enqueue_job(next_job, next_claim, 'held', true)
+  elseif next_job then
+    redis.call('ZREM', held_key, next_job)
   end
 end
 -- Enters the job in mj:held:<key>, since its concurrency key has no free slot. The score is the job's turn. A job that
--- was queued for a free slot and did not get it keeps its turn; a new job is last.
+-- was queued for a free slot and did not get the slot keeps its turn; a new job is last.
 local function hold_for_slot(job, claim, key)
-  local held = 'mj:held:' .. key
+  local held_key = 'mj:held:' .. key
   if claim.held ~= key or to_number(claim.turn) == 0 then
-    local last = redis.call('ZRANGE', held, -1, -1, 'WITHSCORES')[2]
-    claim.turn = to_integer_text(math.max(now_us, to_number(last) + 1))
+    local last_turn = redis.call('ZRANGE', held_key, -1, -1, 'WITHSCORES')[2]
+    claim.turn = to_integer_text(math.max(now_us, to_number(last_turn) + 1))
   end
-  redis.call('ZADD', held, claim.turn, job)
+  redis.call('ZADD', held_key, claim.turn, job)
   redis.call('SADD', 'mj:holding', key)
   redis.call('HSET', 'mj:claim:' .. job, 'held', key, 'turn', claim.turn)
 end
@@ -166,24 +166,24 @@ end
 -- of 5 s to 5 min, so that deleting the key is enough to continue. Returns the time of the next try in ms as text.
 local function delay_for_wrong_type(job, claim, err)
   local text = string.gsub(err.err, '^MJTYPE ', '')
-  local tries = to_number(claim.postponed)
-  local due = to_integer_text(now_ms + 5000 * 2 ^ math.min(tries, 6))
+  local delays = to_number(claim.postponed)
+  local due = to_integer_text(now_ms + 5000 * 2 ^ math.min(delays, 6))
   add_anomaly(text .. ': ' .. job .. ' is delayed until that key is deleted')
   redis.call('ZADD', 'mj:delayed', due, job)
-  redis.call('HSET', 'mj:claim:' .. job, 'postponed', to_integer_text(tries + 1))
+  redis.call('HSET', 'mj:claim:' .. job, 'postponed', to_integer_text(delays + 1))
   if has_type(job, 'hash') then redis.call('HSET', job, 'error', text .. ': delete that key') end
-  claim.postponed = to_integer_text(tries + 1)
+  claim.postponed = to_integer_text(delays + 1)
   return due
 end
 
--- Moves the job to its queue from any other index. why: the reason in the fact `queued`. If the keys of the queue have
+-- Moves the job to its queue from any other index. reason: stored in the fact `queued`. If the keys of the queue have
 -- a wrong type, the job is delayed.
-enqueue = function(job, claim, why, next_up)
-  local queue, from, state = queue_of(job, claim), claim.state, 'queued'
+enqueue_job = function(job, claim, reason, at_front)
+  local queue, previous_state, state = get_queue(job, claim), claim.state, 'queued'
   local err = check_queue_types(queue, claim.priority)
-  if err and from == 'delayed' then return delay_for_wrong_type(job, claim, err) end
-  if err then state = 'delayed' else push(job, claim, queue, next_up) end
-  add_fact(queue, job, claim, 'queued', 'why', why)
+  if err and previous_state == 'delayed' then return delay_for_wrong_type(job, claim, err) end
+  if err then state = 'delayed' else push_job(job, claim, queue, at_front) end
+  add_fact(queue, job, claim, 'queued', 'why', reason)
   if err then add_fact(queue, job, claim, 'parked', 'why', 'delayed', 'due', delay_for_wrong_type(job, claim, err)) end
   set_claim(job, claim, 'state', state, 'queue', queue)
   claim.state = state
@@ -191,43 +191,43 @@ enqueue = function(job, claim, why, next_up)
   if has_type(job, 'hash') then
     redis.call('HSET', job, 'status', 'dispatched', 'detail', state, 'updated_at', now_s)
   end
-  remove_from_index(job, claim, from)
-  if from ~= 'planned' or err then update_node_state(job, claim) end  -- the flow's commit writes the state itself
+  remove_from_index(job, claim, previous_state)
+  if previous_state ~= 'planned' or err then update_node_state(job, claim) end  -- the flow's commit writes the state itself
 end
 
 -- Returns the keys of the jobs in `dependends`, or nil if the text is not a valid list of ids. An invalid list is
 -- reported by the agent that runs the job.
-local function dependencies(job, text)
+local function parse_dependencies(job, text)
   if not text or text == '' then return {} end
   if not string.match(text, '^%s*%[[%d%s,]*%]%s*$') then return nil end
   local caller = string.match(job, '^job:(%d+):')
-  local deps = {}
+  local keys = {}
   for id in string.gmatch(text, '%d+') do
-    local dep = 'job:' .. caller .. ':' .. id
-    if dep == job then return nil end
-    deps[#deps + 1] = dep
-    if #deps > 10000 then return nil end
+    local key = 'job:' .. caller .. ':' .. id
+    if key == job then return nil end
+    keys[#keys + 1] = key
+    if #keys > 10000 then return nil end
   end
-  return deps
+  return keys
 end
 -- Returns the cost of checking so many dependencies, as the number of jobs without dependencies that cost the same.
-local function dependency_cost(dependencies) return math.floor(dependencies / 20) end
+local function dependency_cost(count) return math.floor(count / 20) end
 -- Returns finished or error, or nil if the job has not ended.
-local function end_of(job)
+local function get_end_status(job)
   local claim = read_claim(job)
   if claim and claim.state then return claim.state == 'ended' and (claim.status or 'error') or nil end
-  if type_of(job) ~= 'hash' then return nil end
+  if key_type(job) ~= 'hash' then return nil end
   local status = redis.call('HGET', job, 'status')
   return (status == 'finished' or status == 'error') and status or nil
 end
 
--- Moves a queued job to the state `state`. why: the reason in the fact `parked`, followed by its other fields. The
+-- Moves a queued job to the state `state`. reason: stored in the fact `parked`, followed by its other fields. The
 -- caller removes the entry from the list of the queue.
-local function park(job, claim, queue, state, why, detail, ...)
-  add_fact(queue, job, claim, 'parked', 'why', why, ...)
+local function park_job(job, claim, queue, state, reason, detail, ...)
+  add_fact(queue, job, claim, 'parked', 'why', reason, ...)
   set_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority or '0', 'waiting_since', to_integer_text(now_ms))
-  local waits = state == 'waiting' or state == 'prerequisites'
-  redis.call('HSET', job, 'status', waits and 'waiting_for_prerequisites' or 'dispatched', 'detail', detail,
+  local is_waiting = state == 'waiting' or state == 'prerequisites'
+  redis.call('HSET', job, 'status', is_waiting and 'waiting_for_prerequisites' or 'dispatched', 'detail', detail,
     'updated_at', now_s)
   claim.state = state
   remove_from_index(job, claim, 'queued')
@@ -238,7 +238,7 @@ end
 -- time does not depend on the length of the queue. If there is an older entry, the job is in the queue twice, and the
 -- claim drops the second entry as an anomaly.
 local function is_in_recent_entries(queue, job)
-  return type_of(queue) == 'list' and redis.call('LPOS', queue, job, 'MAXLEN', 1000)
+  return key_type(queue) == 'list' and redis.call('LPOS', queue, job, 'MAXLEN', 1000)
 end
 
 -- Returns whether a record was created to be started later. Only start_job, a flow or a message may queue such a job;
@@ -254,13 +254,13 @@ end
 local kNearEntries = 1000
 local function drop_stale_entry(job, claim, queue)
   if not claim.leftover then return end
-  local function is_next()
+  local function is_near_end()
     for _, entry in ipairs(redis.call('LRANGE', queue, -kNearEntries, -1)) do
       if entry == job then return true end
     end
   end
-  if type_of(queue) == 'list' then
-    if is_next() then
+  if key_type(queue) == 'list' then
+    if is_near_end() then
       redis.call('LREM', queue, -1, job)
     elseif redis.call('LPOS', queue, job, 'MAXLEN', kNearEntries) then
       redis.call('LREM', queue, 1, job)
@@ -272,33 +272,34 @@ local function drop_stale_entry(job, claim, queue)
 end
 
 -- Releases the idempotency keys of a job that is deleted. A key that names another job is not changed.
-local function forget_idempotency_keys(job, claim)
-  local names = 'mj:idempotency:' .. string.match(job, '^job:(%d+)')
-  if type_of(names) == 'none' or reports_wrong_type(names, 'hash') then return end
-  for _, key in ipairs({claim.idem or '', type_of(job) == 'hash' and redis.call('HGET', job, 'idempotency_key') or ''}) do
-    if redis.call('HGET', names, key) == job then redis.call('HDEL', names, key) end
+local function release_idempotency_keys(job, claim)
+  local names_key = 'mj:idempotency:' .. string.match(job, '^job:(%d+)')
+  if key_type(names_key) == 'none' or reports_wrong_type(names_key, 'hash') then return end
+  for _, key in ipairs({claim.idem or '', key_type(job) == 'hash' and redis.call('HGET', job, 'idempotency_key') or ''}) do
+    if redis.call('HGET', names_key, key) == job then redis.call('HDEL', names_key, key) end
   end
 end
 
 -- Enters a new job with a complete record in its first index: its queue, or mj:delayed until its run_at_ms. The caller
--- calls touch_job(). pushes: if given, a job without a priority is added to this table instead of the queue's list, and
--- the caller pushes all of its jobs together. The other arguments are further fields of the claim.
-local function queue_or_delay_new(job, queue, record, pushes, ...)
+-- calls update_change_time(). pending_pushes: if given, a job without a priority is added to this table instead of the
+-- queue's list, and the caller pending_pushes all of its jobs together. The other arguments are further fields of the
+-- claim.
+local function enqueue_new_job(job, queue, record, pending_pushes, ...)
   local due = to_number(record.run_at_ms)
-  local delayed = due > now_ms
+  local is_delayed = due > now_ms
   local claim = {priority = valid_priority(record.priority)}
-  if delayed then
+  if is_delayed then
     redis.call('ZADD', 'mj:delayed', to_integer_text(due), job)
     add_fact(queue, job, claim, 'scheduled', 'due', to_integer_text(due))
   else
-    if pushes and not has_priority(claim) then
-      pushes[#pushes + 1] = job
+    if pending_pushes and not has_priority(claim) then
+      pending_pushes[#pending_pushes + 1] = job
     else
-      push(job, claim, queue, false)
+      push_job(job, claim, queue, false)
     end
     add_fact(queue, job, claim, 'scheduled')
   end
-  local state = delayed and 'delayed' or 'queued'
+  local state = is_delayed and 'delayed' or 'queued'
   if record.idempotency_key then
     write_claim(job, claim, 'state', state, 'queue', queue, 'priority', claim.priority, 'idem', record.idempotency_key, ...)
   else

@@ -18,12 +18,12 @@ local function check_message_types(message)
 end
 -- Reads the jobs of a message from ARGV: for each its key, '1' if its existing record was accepted, its queue and its
 -- fields (list). Returns the jobs and their keys, or nil, nil and the error MJCONFLICT if a key occurs twice.
-local function message_jobs(count)
-  local jobs, keys, named = {}, {}, {}
+local function read_message_jobs(count)
+  local jobs, keys, seen_keys = {}, {}, {}
   for i = 1, count do
-    local key, accepted, queue = arg(), arg() == '1', arg()
-    if named[key] then return nil, nil, redis.error_reply('MJCONFLICT ' .. key .. ' is listed twice in the message') end
-    named[key] = true
+    local key, accepted, queue = next_arg(), next_arg() == '1', next_arg()
+    if seen_keys[key] then return nil, nil, redis.error_reply('MJCONFLICT ' .. key .. ' is listed twice in the message') end
+    seen_keys[key] = true
     jobs[i] = {key = key, accepted = accepted, queue = queue, fields = list_arg()}
     keys[i] = key
   end
@@ -34,8 +34,8 @@ end
 local function check_existing_job(index, job)
   local err = check_type(job.key, 'hash') or check_type('mj:claim:' .. job.key, 'hash')
   if err then return err end
-  job.there = redis.call('EXISTS', job.key) == 1
-  if job.there and not job.accepted then return {'exists', index, redis.call('HGETALL', job.key)} end
+  job.exists = redis.call('EXISTS', job.key) == 1
+  if job.exists and not job.accepted then return {'exists', index, redis.call('HGETALL', job.key)} end
   job.claim = read_claim(job.key)
 end
 -- Publishes a hint that the outbox or the inbox has changed.
@@ -46,8 +46,8 @@ local function enqueue_outbox(entry)
   if check_type('mj:outbox', 'zset') then
     return add_anomaly('mj:outbox is not a sorted set, so no peer is notified: ' .. entry .. ': delete that key, then doctor --rebuild')
   end
-  local mark = 'mj:message:' .. string.match(entry, '%S+$')
-  if has_type(mark, 'hash') then redis.call('HSET', mark, 'due_ms', to_integer_text(now_ms)) end
+  local mark_key = 'mj:message:' .. string.match(entry, '%S+$')
+  if has_type(mark_key, 'hash') then redis.call('HSET', mark_key, 'due_ms', to_integer_text(now_ms)) end
   redis.call('ZADD', 'mj:outbox', to_integer_text(now_ms), entry)
   publish_mailbox_change()
 end
@@ -64,9 +64,9 @@ end
 -- ends even if another client has deleted its record. After a cancellation the error begins with "cancelled"; readers
 -- recognise a cancelled message by this (service/message_service.cpp).
 local function end_message(message, reason)
-  local mark = 'mj:message:' .. message
-  if reason ~= '' and redis.call('HGET', mark, 'cancelled') and not string.find(reason, '^cancelled') then reason = 'cancelled: ' .. reason end
-  if type_of(message) ~= 'hash' then
+  local mark_key = 'mj:message:' .. message
+  if reason ~= '' and redis.call('HGET', mark_key, 'cancelled') and not string.find(reason, '^cancelled') then reason = 'cancelled: ' .. reason end
+  if key_type(message) ~= 'hash' then
     add_anomaly(to_printable(message) .. ' has ended, and its record is missing')
   elseif reason == '' then
     redis.call('HSET', message, 'status', 'processed', 'updated_at', now_s)
@@ -75,37 +75,37 @@ local function end_message(message, reason)
     redis.call('HSET', message, 'status', 'error', 'error', reason, 'updated_at', now_s)
   end
   call_index('ZADD', 'mj:messages', to_integer_text(now_ms), message)
-  if redis.call('HGET', mark, 'answer') == 'wanted' then
-    redis.call('HSET', mark, 'answer', 'due')
+  if redis.call('HGET', mark_key, 'answer') == 'wanted' then
+    redis.call('HSET', mark_key, 'answer', 'due')
     enqueue_outbox('answer ' .. message)
-  elseif redis.call('HGET', mark, 'own') then
+  elseif redis.call('HGET', mark_key, 'own') then
     enqueue_inbox(message)
   end
 end
 -- Counts the end of one job of a message. After the last job, and the end of the flow that the message has become, the
 -- message ends. A message in state `away` ends with its answer instead.
 local function count_ended_job(message, status)
-  local mark = 'mj:message:' .. message
-  if not has_type(mark, 'hash') then return end
-  local is = to_table(redis.call('HGETALL', mark))
-  local left, failed = to_number(is.left), to_number(is.failed)
-  if left == 0 then return end
-  if status ~= 'finished' then failed = failed + 1 end
-  redis.call('HSET', mark, 'left', left - 1, 'failed', failed)
-  if left > 1 or is.state == 'away' then return end
-  if (is.flow or '') ~= '' and not is.flow_ended then return end
-  end_message(message, failed > 0 and failed .. ' of its jobs failed' or '')
+  local mark_key = 'mj:message:' .. message
+  if not has_type(mark_key, 'hash') then return end
+  local mark_fields = to_table(redis.call('HGETALL', mark_key))
+  local open_jobs, failed_jobs = to_number(mark_fields.left), to_number(mark_fields.failed)
+  if open_jobs == 0 then return end
+  if status ~= 'finished' then failed_jobs = failed_jobs + 1 end
+  redis.call('HSET', mark_key, 'left', open_jobs - 1, 'failed', failed_jobs)
+  if open_jobs > 1 or mark_fields.state == 'away' then return end
+  if (mark_fields.flow or '') ~= '' and not mark_fields.flow_ended then return end
+  end_message(message, failed_jobs > 0 and failed_jobs .. ' of its jobs failed' or '')
 end
 -- Returns ": <error of the flow's record>" as a suffix for an error text, or an empty text.
 local function flow_error_suffix(flow)
-  local key = 'flow:' .. (flow or '')
-  local why = type_of(key) == 'hash' and redis.call('HGET', key, 'error') or ''
-  return why == '' and '' or ': ' .. to_printable(why)
+  local flow_key = 'flow:' .. (flow or '')
+  local error_text = key_type(flow_key) == 'hash' and redis.call('HGET', flow_key, 'error') or ''
+  return error_text == '' and '' or ': ' .. to_printable(error_text)
 end
 -- Notes the end of the flow that the message has become. The message ends if none of its jobs is left.
-local function end_message_of_flow(message, status)
-  local mark = 'mj:message:' .. message
-  if not has_type(mark, 'hash') or redis.call('HGET', mark, 'flow_ended') then return end
-  redis.call('HSET', mark, 'flow_ended', status)
-  if to_number(redis.call('HGET', mark, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed' .. flow_error_suffix(redis.call('HGET', mark, 'flow'))) end
+local function record_flow_end(message, status)
+  local mark_key = 'mj:message:' .. message
+  if not has_type(mark_key, 'hash') or redis.call('HGET', mark_key, 'flow_ended') then return end
+  redis.call('HSET', mark_key, 'flow_ended', status)
+  if to_number(redis.call('HGET', mark_key, 'left')) == 0 then end_message(message, status == 'finished' and '' or 'its flow failed' .. flow_error_suffix(redis.call('HGET', mark_key, 'flow'))) end
 end

@@ -11,15 +11,15 @@ local now_s = time[1]
 local now_us = time[1] * 1000000 + time[2]
 local now_ms = math.floor(now_us / 1000)
 
-local next_arg = 0
-local function arg()
-  next_arg = next_arg + 1
-  return ARGV[next_arg]
+local arg_index = 0
+local function next_arg()
+  arg_index = arg_index + 1
+  return ARGV[arg_index]
 end
 -- Reads a list from ARGV: its length, followed by that many texts.
 local function list_arg()
   local list = {}
-  for i = 1, tonumber(arg()) do list[i] = arg() end
+  for i = 1, tonumber(next_arg()) do list[i] = next_arg() end
   return list
 end
 
@@ -32,45 +32,45 @@ end
 local function to_integer_text(n) return string.format('%d', n) end
 local function to_printable(text) return (string.gsub(string.sub(text, 1, 120), '[^\32-\126]', '?')) end
 
-local function type_of(key) return redis.call('TYPE', key).ok end
--- Returns the error MJTYPE if `key` exists with another type than `want`, otherwise nil.
-local function check_type(key, want)
-  local is = type_of(key)
-  if is ~= 'none' and is ~= want then
-    return redis.error_reply('MJTYPE ' .. to_printable(key) .. ' is a ' .. is .. ' where a ' .. want .. ' belongs')
+local function key_type(key) return redis.call('TYPE', key).ok end
+-- Returns the error MJTYPE if `key` exists with another type than `expected_type`, otherwise nil.
+local function check_type(key, expected_type)
+  local actual_type = key_type(key)
+  if actual_type ~= 'none' and actual_type ~= expected_type then
+    return redis.error_reply('MJTYPE ' .. to_printable(key) .. ' is a ' .. actual_type .. ' where a ' .. expected_type .. ' belongs')
   end
 end
 
-local function to_table(flat)
+local function to_table(pairs_list)
   local fields = {}
-  for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
+  for i = 1, #pairs_list, 2 do fields[pairs_list[i]] = pairs_list[i + 1] end
   return fields
 end
 -- Returns the key of the hash that holds the state of a job (its claim) or of a flow (its mark).
-local function state_key(of)
-  local flow = string.match(of, '^flow:(%d+)$')
-  return flow and 'mj:flow:' .. flow or 'mj:claim:' .. of
+local function state_key(record_key)
+  local flow_id = string.match(record_key, '^flow:(%d+)$')
+  return flow_id and 'mj:flow:' .. flow_id or 'mj:claim:' .. record_key
 end
--- Checks the size of a hash before it is read as a whole. If the hash uses more than `max` bytes, returns the name of
--- its longest field and the length of that field in bytes; otherwise returns nothing.
-local function longest_field_over(key, max)
+-- Checks the size of a hash before it is read as a whole. If the hash uses more than `max_bytes` bytes, returns the
+-- name of its longest field and the length of that field in bytes; otherwise returns nothing.
+local function find_oversized_field(key, max_bytes)
   local bytes = redis.pcall('MEMORY', 'USAGE', key, 'SAMPLES', '0')
-  if type(bytes) ~= 'number' or bytes <= max then return end
+  if type(bytes) ~= 'number' or bytes <= max_bytes then return end
   if redis.call('HLEN', key) > 10000 then return 'its fields together', bytes end
-  local longest, most = '', -1
+  local longest_name, longest_size = '', -1
   for _, name in ipairs(redis.call('HKEYS', key)) do
     local size = redis.call('HSTRLEN', key, name)
-    if size > most then longest, most = name, size end
+    if size > longest_size then longest_name, longest_size = name, size end
   end
-  return to_printable(longest), most
+  return to_printable(longest_name), longest_size
 end
 local kStates = {planned = true, queued = true, live = true, delayed = true, waiting = true, prerequisites = true, held = true,
   ended = true}
 -- Returns the claim of a job as a table (empty if the job has no claim), or nil if the key is not a hash.
 local function read_claim(job)
-  local flat = redis.pcall('HGETALL', 'mj:claim:' .. job)
-  if flat.err then return nil end
-  local claim = to_table(flat)
+  local reply = redis.pcall('HGETALL', 'mj:claim:' .. job)
+  if reply.err then return nil end
+  local claim = to_table(reply)
   if claim.state and not kStates[claim.state] then claim.state = 'queued' end  -- an invalid state that another client wrote
   return claim
 end

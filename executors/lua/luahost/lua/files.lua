@@ -6,16 +6,16 @@ local find, format, gsub, gmatch, match, sub =
 local sort = table.sort
 local files = {}
 
-local function check(what, path, writing, done, text, name)
-  if done == nil then kit.fail_path(what, path, text, name, writing) end
+local function check(api_name, path, writing, done, text, name)
+  if done == nil then kit.fail_path(api_name, path, text, name, writing) end
   return done
 end
 
 local function base_name(path) return match(gsub(path, "/+$", ""), "[^/]+$") or path end
-local function inside(folder, name) return (gsub(folder, "/+$", "")) .. "/" .. name end
+local function join_path(folder, name) return (gsub(folder, "/+$", "")) .. "/" .. name end
 local function is_folder(path)
-  local found = host.stat(path)
-  return found ~= nil and found.type == "dir"
+  local status = host.stat(path)
+  return status ~= nil and status.type == "dir"
 end
 
 function files.exist(path)
@@ -29,19 +29,19 @@ end
 function files.mkdir(path)
   path = kit.path("mkdir", 1, path)
   if is_folder(path) then return "directory " .. path .. " exists" end
-  local made = sub(path, 1, 1) == "/" and "" or "."
+  local path_prefix = sub(path, 1, 1) == "/" and "" or "."
   for part in gmatch(path, "[^/]+") do
-    made = made .. "/" .. part
-    if not is_folder(made) then check("mkdir", path, true, host.mkdir(made)) end
+    path_prefix = path_prefix .. "/" .. part
+    if not is_folder(path_prefix) then check("mkdir", path, true, host.mkdir(path_prefix)) end
   end
   return "created directory " .. path
 end
 
 local function delete_tree(path)
-  local found = host.stat(path, true)
-  if found and found.type == "dir" then
+  local status = host.stat(path, true)
+  if status and status.type == "dir" then
     local names = check("delete", path, true, host.list(path))
-    for i = 1, #names do delete_tree(inside(path, names[i])) end
+    for i = 1, #names do delete_tree(join_path(path, names[i])) end
     check("delete", path, true, host.rmdir(path))
   else
     check("delete", path, true, host.unlink(path))
@@ -59,19 +59,19 @@ function files.delete(path)
   return "deleted " .. path
 end
 
-local function copy_tree(what, from, to)
-  local found = check(what, from, false, host.stat(from, true))
-  if found.type == "link" then
-    check(what, to, true, host.symlink(check(what, from, false, host.readlink(from)), to))
-  elseif found.type == "dir" then
-    if not is_folder(to) then check(what, to, true, host.mkdir(to)) end
-    local names = check(what, from, false, host.list(from))
-    for i = 1, #names do copy_tree(what, inside(from, names[i]), inside(to, names[i])) end
-  elseif found.type == "file" then
+local function copy_tree(api_name, from, to)
+  local status = check(api_name, from, false, host.stat(from, true))
+  if status.type == "link" then
+    check(api_name, to, true, host.symlink(check(api_name, from, false, host.readlink(from)), to))
+  elseif status.type == "dir" then
+    if not is_folder(to) then check(api_name, to, true, host.mkdir(to)) end
+    local names = check(api_name, from, false, host.list(from))
+    for i = 1, #names do copy_tree(api_name, join_path(from, names[i]), join_path(to, names[i])) end
+  elseif status.type == "file" then
     local done, text, name, side = host.copy_file(from, to)
-    if not done then kit.fail_path(what, side == "from" and from or to, text, name, side == "to") end
+    if not done then kit.fail_path(api_name, side == "from" and from or to, text, name, side == "to") end
   else
-    kit.fail("invalid", "%s: %s: neither a file nor a folder", what, from)
+    kit.fail("invalid", "%s: %s: neither a file nor a folder", api_name, from)
   end
 end
 
@@ -79,14 +79,14 @@ end
 -- which is created.
 function files.copy(from, to)
   from, to = kit.path("copy", 1, from), kit.path("copy", 2, to)
-  local found = check("copy", from, false, host.stat(from))
-  if found.type ~= "dir" and (is_folder(to) or sub(to, -1) == "/") then to = inside(to, base_name(from)) end
-  if found.type == "dir" and sub(kit.absolute(to) .. "/", 1, #kit.absolute(from) + 1) == kit.absolute(from) .. "/" then
+  local status = check("copy", from, false, host.stat(from))
+  if status.type ~= "dir" and (is_folder(to) or sub(to, -1) == "/") then to = join_path(to, base_name(from)) end
+  if status.type == "dir" and sub(kit.absolute(to) .. "/", 1, #kit.absolute(from) + 1) == kit.absolute(from) .. "/" then
     kit.fail("invalid", "copy: %s is inside of %s", to, from)
   end
   local above = match(kit.absolute(to), "^(.+)/[^/]+$")
   if above and not is_folder(above) then files.mkdir(above) end
-  if found.type == "file" then
+  if status.type == "file" then
     local done, text, name, side = host.copy_file(from, to)
     if not done then kit.fail_path("copy", side == "from" and from or to, text, name, side == "to") end
   else
@@ -98,7 +98,7 @@ end
 function files.mv(from, to)
   from, to = kit.path("mv", 1, from), kit.path("mv", 2, to)
   check("mv", from, false, host.stat(from, true))
-  if is_folder(to) then to = inside(to, base_name(from)) end
+  if is_folder(to) then to = join_path(to, base_name(from)) end
   local done, text, name = host.rename(from, to)
   if not done and name == "EXDEV" then
     copy_tree("mv", from, to)
@@ -116,32 +116,32 @@ local function matcher(pattern)
 end
 kit.matcher = matcher
 
-local function walk(what, folder, wanted, pattern, found, below, depth)
-  if depth > 100 then kit.fail("too_large", "%s: %s: more than 100 folders deep", what, folder) end
+local function walk(api_name, folder, entry_type, pattern, matches, relative_folder, depth)
+  if depth > 100 then kit.fail("too_large", "%s: %s: more than 100 folders deep", api_name, folder) end
   local names, types, code = host.list(folder)
   if not names then
     if depth > 0 and code == "EACCES" then return end -- skip a subfolder that the job may not read
-    kit.need_read(what, folder)
-    kit.fail_path(what, folder, types, code, false)
+    kit.need_read(api_name, folder)
+    kit.fail_path(api_name, folder, types, code, false)
   end
   for i = 1, #names do
-    local path, relative = inside(folder, names[i]), below .. names[i]
-    if types[i] == wanted and find(find(pattern, "/", 1, true) and relative or names[i], matcher(pattern)) then
-      found[#found + 1] = path
+    local path, relative = join_path(folder, names[i]), relative_folder .. names[i]
+    if types[i] == entry_type and find(find(pattern, "/", 1, true) and relative or names[i], matcher(pattern)) then
+      matches[#matches + 1] = path
     end
-    if types[i] == "dir" then walk(what, path, wanted, pattern, found, relative .. "/", depth + 1) end
+    if types[i] == "dir" then walk(api_name, path, entry_type, pattern, matches, relative .. "/", depth + 1) end
   end
 end
 
-local function finder(what, wanted, all)
+local function finder(api_name, entry_type, returns_all)
   return function(folder, pattern)
-    folder, pattern = kit.path(what, 1, folder), kit.text(what, 2, pattern)
-    local found = {}
-    walk(what, folder, wanted, pattern, found, "", 0)
-    sort(found)
-    if all then return found end
-    if not found[1] then kit.fail("not_found", "%s: nothing below %s matches %s", what, folder, pattern) end
-    return found[1]
+    folder, pattern = kit.path(api_name, 1, folder), kit.text(api_name, 2, pattern)
+    local matches = {}
+    walk(api_name, folder, entry_type, pattern, matches, "", 0)
+    sort(matches)
+    if returns_all then return matches end
+    if not matches[1] then kit.fail("not_found", "%s: nothing below %s matches %s", api_name, folder, pattern) end
+    return matches[1]
   end
 end
 files.find_file, files.find_files = finder("find_file", "file"), finder("find_files", "file", true)
@@ -156,11 +156,11 @@ function files.file_read(path)
   return check("file_read", path, false, host.read_file(path))
 end
 
-local function write_file(what, path, value, append)
-  path, value = kit.path(what, 1, path), kit.text(what, 2, value)
+local function write_file(api_name, path, value, append)
+  path, value = kit.path(api_name, 1, path), kit.text(api_name, 2, value)
   local above = match(kit.absolute(path), "^(.+)/[^/]+$")
   if above and not is_folder(above) then files.mkdir(above) end
-  check(what, path, true, host.write_file(path, value, append))
+  check(api_name, path, true, host.write_file(path, value, append))
   return format("wrote %d bytes to %s", #value, path)
 end
 function files.file_write(path, value) return write_file("file_write", path, value, false) end
@@ -183,9 +183,9 @@ function files.which(name)
   name = kit.path("which", 1, name)
   if find(name, "/", 1, true) then return host.executable(name) and name or "" end
   for folder in gmatch(host.getenv("PATH") or "/usr/bin:/bin", "[^:]+") do
-    local path = inside(folder, name)
-    local found = host.stat(path)
-    if found and found.type == "file" and host.executable(path) then return path end
+    local path = join_path(folder, name)
+    local status = host.stat(path)
+    if status and status.type == "file" and host.executable(path) then return path end
   end
   return ""
 end

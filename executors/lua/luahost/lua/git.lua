@@ -6,11 +6,11 @@ local sort = table.sort
 local git = {}
 
 -- Granted folders belong to another user, and there is no terminal for a password prompt.
-local function run_git(what, arguments, folder)
+local function run_git(api_name, arguments, folder)
   local words = {"git", "-c", "safe.directory=*", "-c", "core.askPass=true", "-c", "credential.interactive=never"}
   for i = 1, #arguments do words[#words + 1] = arguments[i] end
-  local result = kit.run_words(what, words, {folder = folder})
-  return kit.check_success(what, folder or arguments[#arguments], result)
+  local result = kit.run_words(api_name, words, {folder = folder})
+  return kit.check_success(api_name, folder or arguments[#arguments], result)
 end
 
 local Repo, Tree = {__name = "repo"}, {__name = "tree"}
@@ -71,7 +71,7 @@ end
 
 -- Returns the relative folder of a repository in a tree: server, account and name; or "local" and the last two parts of
 -- a path.
-local function place_of(url)
+local function get_repository_folder(url)
   local server, _, path = split_url(url)
   if not server then server, path = "local", match(url, "([^/]+/[^/]+)/*$") or url end
   path = gsub(gsub(path, "/+$", ""), "%.git$", "")
@@ -81,23 +81,23 @@ local function place_of(url)
   return server .. "/" .. path
 end
 
-local function clone(what, url, folder)
-  kit.need_exec(what)
+local function clone(api_name, url, folder)
+  kit.need_exec(api_name)
   local server, port = split_url(url)
   if server then
-    kit.need_net(what, server, port)
+    kit.need_net(api_name, server, port)
   elseif not find(url, "^/") and not find(url, "^file:///") then
-    kit.fail("invalid", "%s: %q: a job clones from https://, http:// and from folders", what, url)
+    kit.fail("invalid", "%s: %q: a job clones from https://, http:// and from folders", api_name, url)
   end
   files.mkdir(match(kit.absolute(folder), "^(.*)/"))
-  run_git(what, {"clone", "--quiet", "--", url, folder})
+  run_git(api_name, {"clone", "--quiet", "--", url, folder})
   return new_repo(folder)
 end
 
 -- Clones into `folder`, by default below code/ in the job's folder. An existing repository is pulled.
 function git.git_clone(url, folder)
   url = kit.text("git_clone", 1, url)
-  folder = kit.text("git_clone", 2, folder, kit.folder .. "/code/" .. place_of(url))
+  folder = kit.text("git_clone", 2, folder, kit.folder .. "/code/" .. get_repository_folder(url))
   if host.stat(folder .. "/.git") then return new_repo(folder):pull() end
   return clone("git_clone", url, folder)
 end
@@ -110,35 +110,35 @@ end
 
 function Tree:list()
   local list = {}
-  local found = files.find_dirs(self.base, ".git")
-  for i = 1, #found do list[i] = gsub(found[i], "/%.git$", "") end
+  local matches = files.find_dirs(self.base, ".git")
+  for i = 1, #matches do list[i] = gsub(matches[i], "/%.git$", "") end
   sort(list)
   return list
 end
 
 -- Returns the repositories with a relative path or name that matches the pattern.
 function Tree:find(pattern)
-  local wanted, found = kit.matcher(kit.text("find", 1, pattern)), {}
+  local lua_pattern, matches = kit.matcher(kit.text("find", 1, pattern)), {}
   for _, path in ipairs(Tree.list(self)) do
-    if find(sub(path, #self.base + 2), wanted) or find(match(path, "[^/]+$"), wanted) then
-      found[#found + 1] = new_repo(path)
+    if find(sub(path, #self.base + 2), lua_pattern) or find(match(path, "[^/]+$"), lua_pattern) then
+      matches[#matches + 1] = new_repo(path)
     end
   end
-  return found
+  return matches
 end
 
 -- Returns one repository: by its address (cloned if missing), or by its path or name.
-function Tree:get(what)
-  what = kit.text("get", 1, what)
-  if find(what, "://", 1, true) then
-    local folder = self.base .. "/" .. place_of(what)
+function Tree:get(api_name)
+  api_name = kit.text("get", 1, api_name)
+  if find(api_name, "://", 1, true) then
+    local folder = self.base .. "/" .. get_repository_folder(api_name)
     if host.stat(folder .. "/.git") then return new_repo(folder) end
-    return clone("get", what, folder)
+    return clone("get", api_name, folder)
   end
-  local found = Tree.find(self, what)
-  if #found == 1 then return found[1] end
-  kit.fail(#found == 0 and "not_found" or "conflict", "get: %d repositories below %s match %s", #found, self.base,
-      what)
+  local matches = Tree.find(self, api_name)
+  if #matches == 1 then return matches[1] end
+  kit.fail(#matches == 0 and "not_found" or "conflict", "get: %d repositories below %s match %s", #matches, self.base,
+      api_name)
 end
 
 return git

@@ -19,22 +19,22 @@ local function is_answer(retry)
 end
 
 -- Replaces bytes of invalid UTF-8 texts by "?".
-local function clean(text)
+local function to_plain_text(text)
   if utf8len(text) then return text end
   return (string.gsub(text, "[\128-\255]", "?"))
 end
 
-local function inside_character(text, at)
+local function is_inside_character(text, at)
   local code = byte(text, at)
   return code and code >= 0x80 and code < 0xC0
 end
 
 local function shorten(text, limit)
-  text = clean(text)
+  text = to_plain_text(text)
   if #text <= limit then return text end
   local first, last = limit // 2, #text - limit // 2
-  while inside_character(text, first + 1) do first = first - 1 end
-  while inside_character(text, last) do last = last + 1 end
+  while is_inside_character(text, first + 1) do first = first - 1 end
+  while is_inside_character(text, last) do last = last + 1 end
   return sub(text, 1, first) .. format("\n[%d bytes omitted]\n", last - 1 - first) .. sub(text, last)
 end
 
@@ -116,7 +116,7 @@ local function make_inputs(results, names)
 end
 
 -- Publishes the data of a run as globals. For a warm script, this happens immediately before main is called.
-local function give_run(facts, inputs_json)
+local function set_run_globals(facts, inputs_json)
   local job = {deadline = (facts.deadline_unix_ms or 0) / 1000}
   local ours = {granted = true, executor = true, input_names = true, flow = true, warm = true}
   for name, value in next, facts do
@@ -135,7 +135,7 @@ local function give_run(facts, inputs_json)
 end
 
 -- Replaces the data of a run while the module of a warm script is loaded.
-local function bar_run()
+local function block_run_globals()
   local barred = setmetatable({}, {__index = function()
     kit.fail("invalid", "job, inputs, mycojobs.flow and mycojobs.each belong to one run: read them in main(job)")
   end})
@@ -168,9 +168,9 @@ function M.prepare(facts_json, environment_json, inputs_json, folder)
   end
   if facts.warm then
     coming = {facts, inputs_json}
-    bar_run()
+    block_run_globals()
   else
-    give_run(facts, inputs_json)
+    set_run_globals(facts, inputs_json)
   end
   kit.open_standard()
   if modules[executor] and modules[executor].publish then modules[executor].publish(globals) end
@@ -190,7 +190,7 @@ end
 -- Warm scripts: called before each run. Returns main and its argument, or nil if there is no main.
 function M.begin_run()
   local main = rawget(globals, "main")
-  local job = give_run(coming[1], coming[2])
+  local job = set_run_globals(coming[1], coming[2])
   coming = nil
   for key in next, result do result[key] = nil end
   rawset(globals, "result", result)
@@ -244,9 +244,9 @@ function M.describe(value, trace, line, kind)
 end
 
 -- Cuts a text so that it is still recognized as too large.
-local function cut(text, most)
+local function truncate(text, most)
   if #text <= most then return text end
-  while inside_character(text, most + 1) do most = most + 1 end
+  while is_inside_character(text, most + 1) do most = most + 1 end
   return sub(text, 1, most)
 end
 
@@ -269,10 +269,10 @@ local function encode(values)
     if not fine and type(text) == "string" then error(text, 0) end -- out of memory
     if not fine then return nil, tostring(text) end
     if not utf8len(text) then return nil, prefix .. ": contains bytes that are not text" end
-    key = cut(key, left + 1)
+    key = truncate(key, left + 1)
     left = left - #key - #text
     -- A cut value is no longer JSON, and is rejected for its size.
-    entries[key] = typed and left >= 0 and {text} or cut(text, left + #key + #text + 1)
+    entries[key] = typed and left >= 0 and {text} or truncate(text, left + #key + #text + 1)
     if left < 0 then
       note(format("%s: with it the result is over %d bytes", prefix, max_result_bytes))
       break

@@ -29,10 +29,10 @@ for code = 0, 31 do
 end
 
 -- Errors are plain texts; the caller prepends its name.
-local function problem(text) error({json = text}, 0) end
+local function raise_problem(text) error({json = text}, 0) end
 
 local function quote(text)
-  if not utf8len(text) then problem("contains bytes that are not text") end
+  if not utf8len(text) then raise_problem("contains bytes that are not text") end
   return '"' .. gsub(text, '[%c"\\]', ESCAPES) .. '"'
 end
 
@@ -64,7 +64,7 @@ local function write_object(out, value, depth)
   local first = true
   for key, item in next, value do
     if type(key) ~= "string" then
-      problem(format("its key %s is not text: keys are text, or all of 1..n for an array", tostring(key)))
+      raise_problem(format("its key %s is not text: keys are text, or all of 1..n for an array", tostring(key)))
     end
     out[#out + 1] = (first and "" or ",") .. quote(key) .. ":"
     first = false
@@ -81,7 +81,7 @@ write = function(out, value, depth)
     if mathtype(value) == "integer" then
       out[#out + 1] = format("%d", value)
     elseif value ~= value or value == math.huge or value == -math.huge then
-      problem(tostring(value) .. " is not JSON: write json.null, or its tostring()")
+      raise_problem(tostring(value) .. " is not JSON: write json.null, or its tostring()")
     else
       local short = format("%.15g", value)
       out[#out + 1] = tonumber(short) == value and short or format("%.17g", value)
@@ -91,30 +91,30 @@ write = function(out, value, depth)
   elseif rawequal(value, null) then
     out[#out + 1] = "null"
   elseif kind == "table" then
-    if depth >= MAX_DEPTH then problem("is nested too deep, or contains itself") end
+    if depth >= MAX_DEPTH then raise_problem("is nested too deep, or contains itself") end
     local length = count(value)
     if length then write_array(out, value, length, depth + 1) else write_object(out, value, depth + 1) end
   else
-    problem("a value of type " .. kind .. " is not JSON: write its parts, or its tostring()")
+    raise_problem("a value of type " .. kind .. " is not JSON: write its parts, or its tostring()")
   end
 end
 
 local SPACE = "^[ \n\r\t]*()"
 local BACK = {['"'] = '"', ["\\"] = "\\", ["/"] = "/", b = "\b", f = "\f", n = "\n", r = "\r", t = "\t"}
 
-local function bad(text, at, what)
+local function raise_syntax_error(text, at, message)
   local line = select(2, gsub(sub(text, 1, at - 1), "\n", "")) + 1
-  problem(format("%s at byte %d (line %d)", what, at, line))
+  raise_problem(format("%s at byte %d (line %d)", message, at, line))
 end
 
 local function read_unicode(text, at)
   local code = tonumber(match(text, "^%x%x%x%x", at), 16)
-  if not code then bad(text, at, "\\u without four hexadecimal digits") end
+  if not code then raise_syntax_error(text, at, "\\u without four hexadecimal digits") end
   at = at + 4
-  if code >= 0xDC00 and code <= 0xDFFF then bad(text, at - 6, "half a character") end
+  if code >= 0xDC00 and code <= 0xDFFF then raise_syntax_error(text, at - 6, "half a character") end
   if code < 0xD800 or code > 0xDBFF then return utf8char(code), at end
   local low = tonumber(match(text, "^\\u(%x%x%x%x)", at) or "", 16)
-  if not low or low < 0xDC00 or low > 0xDFFF then bad(text, at - 6, "half a character") end
+  if not low or low < 0xDC00 or low > 0xDFFF then raise_syntax_error(text, at - 6, "half a character") end
   return utf8char(0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)), at + 6
 end
 
@@ -127,7 +127,7 @@ local function read_text(text, at)
   while true do
     local here = sub(text, at, at)
     if here == '"' then return concat(parts), at + 1 end
-    if here == "" then bad(text, start, "text without an end") end
+    if here == "" then raise_syntax_error(text, start, "text without an end") end
     if here == "\\" then
       local letter = sub(text, at + 1, at + 1)
       if letter == "u" then
@@ -135,12 +135,12 @@ local function read_text(text, at)
       elseif BACK[letter] then
         parts[#parts + 1], at = BACK[letter], at + 2
       else
-        bad(text, at, "unknown escape")
+        raise_syntax_error(text, at, "unknown escape")
       end
     elseif here == "\127" then
       parts[#parts + 1], at = here, at + 1
     else
-      bad(text, at, "a control character in a text")
+      raise_syntax_error(text, at, "a control character in a text")
     end
     plain, stop = match(text, '^([^"\\%c]*)()', at)
     parts[#parts + 1], at = plain, stop
@@ -149,7 +149,7 @@ end
 
 local function read_number(text, at)
   local digits, stop = match(text, "^(%-?%d+)()", at)
-  if not digits or match(digits, "^%-?0%d") then bad(text, at, "not a value") end
+  if not digits or match(digits, "^%-?0%d") then raise_syntax_error(text, at, "not a value") end
   local fraction, after = match(text, "^(%.%d+)()", stop)
   if fraction then stop = after end
   local exponent, behind = match(text, "^([eE][+-]?%d+)()", stop)
@@ -170,7 +170,7 @@ local function read_array(text, at, depth)
     at = match(text, SPACE, at)
     local mark = sub(text, at, at)
     if mark == "]" then return values, at + 1 end
-    if mark ~= "," then bad(text, at, "neither , nor ] in an array") end
+    if mark ~= "," then raise_syntax_error(text, at, "neither , nor ] in an array") end
     at = at + 1
   end
 end
@@ -181,22 +181,22 @@ local function read_object(text, at, depth)
   if sub(text, at, at) == "}" then return values, at + 1 end
   while true do
     at = match(text, SPACE, at)
-    if sub(text, at, at) ~= '"' then bad(text, at, "an object's key is a text") end
+    if sub(text, at, at) ~= '"' then raise_syntax_error(text, at, "an object's key is a text") end
     local key
     key, at = read_text(text, at + 1)
     at = match(text, SPACE, at)
-    if sub(text, at, at) ~= ":" then bad(text, at, "no : after a key") end
+    if sub(text, at, at) ~= ":" then raise_syntax_error(text, at, "no : after a key") end
     values[key], at = read(text, at + 1, depth)
     at = match(text, SPACE, at)
     local mark = sub(text, at, at)
     if mark == "}" then return values, at + 1 end
-    if mark ~= "," then bad(text, at, "neither , nor } in an object") end
+    if mark ~= "," then raise_syntax_error(text, at, "neither , nor } in an object") end
     at = at + 1
   end
 end
 
 read = function(text, at, depth)
-  if depth > MAX_DEPTH then bad(text, at, format("nested more than %d deep", MAX_DEPTH)) end
+  if depth > MAX_DEPTH then raise_syntax_error(text, at, format("nested more than %d deep", MAX_DEPTH)) end
   at = match(text, SPACE, at)
   local first = sub(text, at, at)
   if first == '"' then return read_text(text, at + 1) end
@@ -204,12 +204,12 @@ read = function(text, at, depth)
   if first == "[" then return read_array(text, at + 1, depth + 1) end
   local word = WORDS[first]
   if word and sub(text, at, at + #word[1] - 1) == word[1] then return word[2], at + #word[1] end
-  if first == "" then bad(text, at, "ends too early") end
+  if first == "" then raise_syntax_error(text, at, "ends too early") end
   return read_number(text, at)
 end
 
 -- prefix: prepended to error messages.
-local function guarded(prefix, action, ...)
+local function run_guarded(prefix, action, ...)
   local fine, value = pcall(action, ...)
   if fine then return value end
   if type(value) == "table" and rawget(value, "json") then kit.fail("invalid", "%s: %s", prefix, value.json) end
@@ -225,18 +225,18 @@ end
 local function decode(text)
   local value, at = read(text, 1, 0)
   at = match(text, SPACE, at)
-  if at <= #text then bad(text, at, "data after the value") end
+  if at <= #text then raise_syntax_error(text, at, "data after the value") end
   return value
 end
 
 local json = {null = null}
 function json.array(values) return array(kit.table("json.array", 1, values, {})) end
-function json.encode(value) return guarded("json.encode", encode, value) end
-function json.decode(text) return guarded("json.decode", decode, kit.text("json.decode", 1, text)) end
+function json.encode(value) return run_guarded("json.encode", encode, value) end
+function json.decode(text) return run_guarded("json.decode", decode, kit.text("json.decode", 1, text)) end
 
 -- Functions for modules, not for scripts.
-function kit.to_json(prefix, value) return guarded(prefix, encode, value) end
-function kit.result_json(prefix, value) return guarded(prefix, encode, value, MAX_DEPTH - MAX_RESULT_DEPTH) end
+function kit.to_json(prefix, value) return run_guarded(prefix, encode, value) end
+function kit.result_json(prefix, value) return run_guarded(prefix, encode, value, MAX_DEPTH - MAX_RESULT_DEPTH) end
 kit.from_json = decode
 kit.null = null
 kit.is_array = function(value) return count(value) ~= nil end

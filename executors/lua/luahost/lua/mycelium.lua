@@ -48,28 +48,28 @@ local function path_text(text)
   return (gsub(text, "[^%w%-%._~]", function(letter) return format("%%%02X", byte(letter)) end))
 end
 
-local function ask(what, api, method, path, body, seconds)
-  api = gsub(kit.text(what, 1, api), "/+$", "")
+local function send_request(api_name, api, method, path, body, seconds)
+  api = gsub(kit.text(api_name, 1, api), "/+$", "")
   return net.http{url = api .. "/api/v1" .. path, method = method, body = body, timeout = seconds or 30}, api
 end
 
 -- Responses of the daemon: 2xx with JSON, or 204 without a body.
-local function result_of(what, api, answer)
+local function get_result(api_name, api, answer)
   if not answer.success then
     local code = answer.status == 404 and "not_found" or (answer.status == 409 and "conflict" or "failed")
-    kit.fail(code, "%s: %s: status %d: %s", what, api, answer.status, sub(answer.body, 1, 200))
+    kit.fail(code, "%s: %s: status %d: %s", api_name, api, answer.status, sub(answer.body, 1, 200))
   end
   if answer.body == "" or answer.status == 204 then return nil end
   return json.decode(answer.body)
 end
 
-local function call(what, api, method, path, body)
-  local answer, place = ask(what, api, method, path, body)
-  return result_of(what, place, answer)
+local function call(api_name, api, method, path, body)
+  local answer, place = send_request(api_name, api, method, path, body)
+  return get_result(api_name, place, answer)
 end
 
 -- Decodes the topic and payload of a message; nil if there is no message.
-local function decoded(message)
+local function decode_message(message)
   if type(message) ~= "table" then return nil end
   for _, field in next, {"topic", "payload"} do
     if type(message[field]) == "string" then message[field] = mycelium.base64_decode(message[field]) end
@@ -98,20 +98,21 @@ end
 -- destination: an address of the overlay network, or a public key (64 hexadecimal digits). Returns the id of the
 -- message; with reply_seconds, returns the reply, or raises an error if none arrives in that time.
 function mycelium.send_message(api, destination, topic, message, reply_seconds)
-  local what = "mycelium_send_message"
-  destination = kit.text(what, 2, destination)
+  local api_name = "mycelium_send_message"
+  destination = kit.text(api_name, 2, destination)
   local body = {dst = {[find(destination, "^%x+$") and #destination == 64 and "pk" or "ip"] = destination},
-                payload = mycelium.base64_encode(kit.text(what, 4, message))}
-  topic = kit.text(what, 3, topic, "")
+                payload = mycelium.base64_encode(kit.text(api_name, 4, message))}
+  topic = kit.text(api_name, 3, topic, "")
   if topic ~= "" then body.topic = mycelium.base64_encode(topic) end
-  local wait = reply_seconds and kit.whole(what, 5, reply_seconds, nil, 0, 86400) or 0
+  local wait = reply_seconds and kit.whole(api_name, 5, reply_seconds, nil, 0, 86400) or 0
   local path = "/messages" .. (wait > 0 and "?reply_timeout=" .. wait or "")
-  local answer, place = ask(what, api, "POST", path, body, wait + 30)
+  local answer, place = send_request(api_name, api, "POST", path, body, wait + 30)
   if wait > 0 and answer.status == 408 then
-    kit.fail("unavailable", "%s: no reply to the message with topic %q from %s within %d s", what, topic, destination,
+    kit.fail("unavailable", "%s: no reply to the message with topic %q from %s within %d s", api_name, topic,
+        destination,
         wait)
   end
-  return decoded(result_of(what, place, answer))
+  return decode_message(get_result(api_name, place, answer))
 end
 
 local SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.25 -- seconds between two polls
@@ -119,15 +120,15 @@ local SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.25 -- seconds between two polls
 -- Returns one message with its topic and payload as text; nil after the time-out or if the job is asked to end. A
 -- blocking call would hold the daemon's only lock and block all other clients, so each poll returns immediately.
 function mycelium.receive_messages(api, topic, seconds)
-  local what = "mycelium_receive_messages"
-  topic = kit.text(what, 2, topic, "")
-  local wait = kit.whole(what, 3, seconds, 0, 0, 86400)
+  local api_name = "mycelium_receive_messages"
+  topic = kit.text(api_name, 2, topic, "")
+  local wait = kit.whole(api_name, 3, seconds, 0, 0, 86400)
   local query = "?timeout=0" .. (topic ~= "" and "&topic=" .. path_text(mycelium.base64_encode(topic)) or "")
   local stop, pause = host.monotonic() + wait, SHORTEST_PAUSE
   while true do
-    local message = decoded(call(what, api, "GET", "/messages" .. query))
-    local left = stop - host.monotonic()
-    if message or left <= 0 or not host.sleep(math.min(pause, left)) then return message end
+    local message = decode_message(call(api_name, api, "GET", "/messages" .. query))
+    local remaining = stop - host.monotonic()
+    if message or remaining <= 0 or not host.sleep(math.min(pause, remaining)) then return message end
     pause = math.min(pause * 2, LONGEST_PAUSE)
   end
 end

@@ -12,16 +12,16 @@ local MAX_BODY = 8 << 20
 local Connection = {__name = "connection", __metatable = false}
 Connection.__index = Connection
 local sockets = setmetatable({}, {__mode = "k"}) -- sockets of connections, hidden from scripts
-local rests = setmetatable({}, {__mode = "k"})
+local buffers = setmetatable({}, {__mode = "k"})
 
-local function check(self, what, done, text, name)
+local function check(self, api_name, done, text, name)
   if done ~= nil then return done end
-  kit.fail(name == "ETIMEDOUT" and "unavailable" or "failed", "%s: %s: %s", what, self.place, text)
+  kit.fail(name == "ETIMEDOUT" and "unavailable" or "failed", "%s: %s: %s", api_name, self.place, text)
 end
 
-local function socket_of(self, what)
+local function socket_of(self, api_name)
   local socket = sockets[self]
-  if not socket then kit.fail("invalid", "%s: the connection is closed", what) end
+  if not socket then kit.fail("invalid", "%s: the connection is closed", api_name) end
   return socket
 end
 
@@ -30,48 +30,50 @@ function Connection:send(bytes)
   return self
 end
 
-local function more(self, what)
-  local bytes = check(self, what, host.tcp_receive(socket_of(self, what)))
-  rests[self] = rests[self] .. bytes
+local function receive_more(self, api_name)
+  local bytes = check(self, api_name, host.tcp_receive(socket_of(self, api_name)))
+  buffers[self] = buffers[self] .. bytes
   return bytes ~= ""
 end
 
-local function take(self, count)
-  local bytes = sub(rests[self], 1, count)
-  rests[self] = sub(rests[self], count + 1)
+local function pop_bytes(self, count)
+  local bytes = sub(buffers[self], 1, count)
+  buffers[self] = sub(buffers[self], count + 1)
   return bytes
 end
 
 -- Returns exactly `count` bytes; without `count`, the next available bytes. nil at the end.
 function Connection:receive(count)
   count = count and kit.whole("receive", 1, count, nil, 1, MAX_BODY)
-  while #rests[self] < (count or 1) do
-    if not more(self, "receive") then
-      if rests[self] == "" then return nil end
+  while #buffers[self] < (count or 1) do
+    if not receive_more(self, "receive") then
+      if buffers[self] == "" then return nil end
       if not count then break end
-      kit.fail("failed", "receive: %s: the connection ended after %d of %d bytes", self.place, #rests[self], count)
+      kit.fail("failed", "receive: %s: the connection ended after %d of %d bytes", self.place, #buffers[self], count)
     end
   end
-  return take(self, count or #rests[self])
+  return pop_bytes(self, count or #buffers[self])
 end
 
 -- Returns a line without its "\n" or "\r\n". nil at the end.
 function Connection:read_line()
   local from = 1
   while true do
-    local stop = find(rests[self], "\n", from, true)
-    if stop then return (gsub(sub(take(self, stop), 1, -2), "\r$", "")) end
-    from = #rests[self] + 1
+    local stop = find(buffers[self], "\n", from, true)
+    if stop then return (gsub(sub(pop_bytes(self, stop), 1, -2), "\r$", "")) end
+    from = #buffers[self] + 1
     if from > MAX_BODY then kit.fail("too_large", "read_line: %s: a line over %d bytes", self.place, MAX_BODY) end
-    if not more(self, "read_line") then return rests[self] ~= "" and take(self, #rests[self]) or nil end
+    if not receive_more(self, "read_line") then
+      return buffers[self] ~= "" and pop_bytes(self, #buffers[self]) or nil
+    end
   end
 end
 
 function Connection:read_all()
-  while more(self, "read_all") do
-    if #rests[self] > MAX_BODY then kit.fail("too_large", "read_all: %s: over %d bytes", self.place, MAX_BODY) end
+  while receive_more(self, "read_all") do
+    if #buffers[self] > MAX_BODY then kit.fail("too_large", "read_all: %s: over %d bytes", self.place, MAX_BODY) end
   end
-  return take(self, #rests[self])
+  return pop_bytes(self, #buffers[self])
 end
 
 function Connection:close()
@@ -79,14 +81,16 @@ function Connection:close()
   sockets[self] = nil
 end
 
-local function open(what, name, port, milliseconds)
+local function open(api_name, name, port, milliseconds)
   local place = name .. ":" .. port
-  local by_proxy = kit.need_net(what, name, port)
+  local by_proxy = kit.need_net(api_name, name, port)
   local to, at = by_proxy and PROXY.host or name, by_proxy and PROXY.port or port
   local socket, text, code = host.tcp_connect(to, at, milliseconds)
-  if not socket then kit.fail(code == "ENOENT" and "not_found" or "unavailable", "%s: %s: %s", what, place, text) end
+  if not socket then
+    kit.fail(code == "ENOENT" and "not_found" or "unavailable", "%s: %s: %s", api_name, place, text)
+  end
   local self = setmetatable({place = place}, Connection)
-  sockets[self], rests[self] = socket, ""
+  sockets[self], buffers[self] = socket, ""
   if not by_proxy then return self end
   local target = find(name, ":", 1, true) and "[" .. name .. "]:" .. port or place
   self:send(format("CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target))
@@ -96,14 +100,14 @@ local function open(what, name, port, milliseconds)
   reason = reason and gsub(reason, "^mycojobs: ", "")
   if number == "200" then return self end
   self:close()
-  kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", what, place,
+  kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", api_name, place,
       reason or "the proxy does not answer")
 end
 
-local function place_of(what, name, port)
-  name = kit.text(what, 1, name)
-  if name == "" or find(name, "[%s%c/]") then kit.fail("invalid", "%s: %q is not a host", what, name) end
-  return gsub(name, "^%[(.*)%]$", "%1"), kit.whole(what, 2, port, nil, 1, 65535)
+local function place_of(api_name, name, port)
+  name = kit.text(api_name, 1, name)
+  if name == "" or find(name, "[%s%c/]") then kit.fail("invalid", "%s: %q is not a host", api_name, name) end
+  return gsub(name, "^%[(.*)%]$", "%1"), kit.whole(api_name, 2, port, nil, 1, 65535)
 end
 
 function net.connect(name, port, options)
@@ -124,24 +128,24 @@ function net.tcp_check(name, port)
   error(got, 0)
 end
 
-local function split_url(what, url)
+local function split_url(api_name, url)
   local scheme, rest = match(url, "^(%a+)://([^/?#]+)")
   scheme = scheme and lower(scheme)
   if scheme ~= "http" and scheme ~= "https" then
-    kit.fail("invalid", "%s: %q is not an address of http or https", what, url)
+    kit.fail("invalid", "%s: %q is not an address of http or https", api_name, url)
   end
   local place = gsub(rest, "^.*@", "")
   local name, port = match(place, "^%[([^%]]+)%]:?(%d*)$")
   if not name then name, port = match(place, "^([^:]+):?(%d*)$") end
-  if not name then kit.fail("invalid", "%s: %q has no host", what, url) end
+  if not name then kit.fail("invalid", "%s: %q has no host", api_name, url) end
   return name, tonumber(port) or (scheme == "https" and 443 or 80)
 end
 
-local function header_lines(what, headers)
-  local lines = {}
-  for name, value in next, kit.table(what .. ": headers", 1, headers, {}) do
-    local line = format("%s: %s", kit.text(what .. ": headers", 1, name), kit.text(what .. ": headers", 1, value))
-    if find(line, "[\r\n%z]") then kit.fail("invalid", "%s: the header %s contains a line end", what, name) end
+local function header_lines(api_name, headers)
+  local lines, label = {}, api_name .. ": headers"
+  for name, value in next, kit.table(label, 1, headers, {}) do
+    local line = format("%s: %s", kit.text(label, 1, name), kit.text(label, 1, value))
+    if find(line, "[\r\n%z]") then kit.fail("invalid", "%s: the header %s contains a line end", api_name, name) end
     lines[#lines + 1] = line
   end
   return lines
@@ -149,41 +153,41 @@ end
 
 -- {url, method, headers, body, timeout, file, redirects} -> {status, body, headers, success}; body: text, or a table
 -- that is encoded as JSON. Raises an error without a response; a status of 400 or more is a response.
-local function http(what, request)
-  request = kit.options(what, 1, request, {url = 1, method = 1, headers = 1, body = 1, timeout = 1, file = 1,
+local function http(api_name, request)
+  request = kit.options(api_name, 1, request, {url = 1, method = 1, headers = 1, body = 1, timeout = 1, file = 1,
       redirects = 1, max_bytes = 1})
-  local url = kit.text(what .. ": url", 1, request.url)
-  if find(url, "[%s%c]") then kit.fail("invalid", "%s: %q contains blanks", what, url) end
-  local name, port = split_url(what, url)
-  local by_proxy = kit.need_net(what, name, port)
+  local url = kit.text(api_name .. ": url", 1, request.url)
+  if find(url, "[%s%c]") then kit.fail("invalid", "%s: %q contains blanks", api_name, url) end
+  local name, port = split_url(api_name, url)
+  local by_proxy = kit.need_net(api_name, name, port)
   if request.file then files.file_write(request.file, "") end -- raises an error if the file cannot be written
   local shown = gsub(url, "//[^/@]*@", "//***@")
-  local headers, body = header_lines(what, request.headers), request.body
+  local headers, body = header_lines(api_name, request.headers), request.body
   if type(body) == "table" then
-    body = kit.to_json(what .. ": body", body)
+    body = kit.to_json(api_name .. ": body", body)
     headers[#headers + 1] = "Content-Type: application/json"
   end
-  local method = upper(kit.text(what .. ": method", 1, request.method, body and "POST" or "GET"))
-  if not find(method, "^%u+$") then kit.fail("invalid", "%s: %q is not a method", what, method) end
+  local method = upper(kit.text(api_name .. ": method", 1, request.method, body and "POST" or "GET"))
+  if not find(method, "^%u+$") then kit.fail("invalid", "%s: %q is not a method", api_name, method) end
   local status, text, got, line = host.http{url = url, method = method, headers = headers, body = body,
       file = request.file, proxy = by_proxy and PROXY.url or "",
-    milliseconds = kit.milliseconds(what .. ": timeout", 1, request.timeout, TIMEOUT),
-    redirects = kit.whole(what .. ": redirects", 1, request.redirects, 10, 0, 50),
-    max_bytes = kit.whole(what .. ": max_bytes", 1, request.max_bytes, request.file and 1 << 40 or MAX_BODY, 1,
+    milliseconds = kit.milliseconds(api_name .. ": timeout", 1, request.timeout, TIMEOUT),
+    redirects = kit.whole(api_name .. ": redirects", 1, request.redirects, 10, 0, 50),
+    max_bytes = kit.whole(api_name .. ": max_bytes", 1, request.max_bytes, request.file and 1 << 40 or MAX_BODY, 1,
         1 << 40)}
   -- The proxy's status line contains the reason of a refusal.
   local number, refusal = match(status and line or got or "", "^HTTP/[%d.]+ (%d+) mycojobs: (.*)$")
-  if refusal then kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", what, shown, refusal) end
-  if not status then kit.fail("unavailable", "%s: %s: %s", what, shown, text) end
+  if refusal then kit.fail(number == "403" and "denied" or "unavailable", "%s: %s: %s", api_name, shown, refusal) end
+  if not status then kit.fail("unavailable", "%s: %s: %s", api_name, shown, text) end
   return {status = status, body = text, headers = got, success = status >= 200 and status < 300}
 end
 
 function net.http(request) return http("http", request) end
-local function with(what, url, options, fields)
+local function with(api_name, url, options, fields)
   local request = {url = url}
-  for name, value in next, kit.table(what, 2, options, {}) do request[name] = value end
+  for name, value in next, kit.table(api_name, 2, options, {}) do request[name] = value end
   for name, value in next, fields do request[name] = value end
-  return http(what, request)
+  return http(api_name, request)
 end
 function net.http_get(url, options) return with("http_get", url, options, {}) end
 function net.http_post(url, body, options)

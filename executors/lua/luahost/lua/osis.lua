@@ -6,7 +6,7 @@ local osis = {}
 local last_call = 0
 local PAGE = 100
 
-local function ask(method, params)
+local function call_agent(method, params)
   last_call = last_call + 1
   local call = kit.to_json(method, {id = last_call, method = method, params = params})
   local reply, problem = host.ask(call)
@@ -28,7 +28,7 @@ end
 
 -- Kind and namespace of each kind object, which all calls contain.
 local places = setmetatable({}, {__mode = "k"})
-local function params_of(self, more)
+local function build_params(self, more)
   local place = places[self]
   if not place then kit.fail("invalid", "osis: call it with a colon, such as users:get(id)") end
   more = more or {}
@@ -37,7 +37,7 @@ local function params_of(self, more)
 end
 
 -- Converts a row to a script's object: the stored fields, and id, version, created_ms, updated_ms.
-local function as_object(row)
+local function to_object(row)
   local object = row.object
   if type(object) ~= "table" then object = {} end
   for _, name in next, {"id", "version", "created_ms", "updated_ms"} do
@@ -48,29 +48,29 @@ end
 
 -- Converts an object to the parameters of put. An object from get() may be stored unchanged: its version is then
 -- checked.
-local function to_put(self, what, object, options)
-  options = kit.options(what, 2, options, {version = true})
-  if kit.is_array(kit.table(what, 1, object)) then
-    kit.fail("invalid", "%s: an object has fields, and is not a list", what)
+local function to_put(self, api_name, object, options)
+  options = kit.options(api_name, 2, options, {version = true})
+  if kit.is_array(kit.table(api_name, 1, object)) then
+    kit.fail("invalid", "%s: an object has fields, and is not a list", api_name)
   end
   local stored = {}
   for name, value in next, object do
     if name ~= "version" and name ~= "created_ms" and name ~= "updated_ms" then stored[name] = value end
   end
-  local params = params_of(self, {object = stored})
+  local params = build_params(self, {object = stored})
   if options.version ~= nil then
-    params.version = kit.whole(what .. ": version", 2, options.version, nil, 0, 1 << 53)
+    params.version = kit.whole(api_name .. ": version", 2, options.version, nil, 0, 1 << 53)
   elseif object.id ~= nil and object.version ~= nil then
     params.version = object.version
   end
   return params
 end
 
-local function to_delete(self, what, id, options)
-  options = kit.options(what, 2, options, {version = true})
-  local params = params_of(self, {id = kit.text(what, 1, id)})
+local function to_delete(self, api_name, id, options)
+  options = kit.options(api_name, 2, options, {version = true})
+  local params = build_params(self, {id = kit.text(api_name, 1, id)})
   if options.version ~= nil then
-    params.version = kit.whole(what .. ": version", 2, options.version, nil, 1, 1 << 53)
+    params.version = kit.whole(api_name .. ": version", 2, options.version, nil, 1, 1 << 53)
   end
   return params
 end
@@ -81,46 +81,46 @@ Kind.__index = Kind
 -- Returns a copy with id, version and times. options: {version = n}; 0: the object must not exist.
 function Kind:put(object, options)
   local params = to_put(self, "put", object, options)
-  local row = ask("osis.put", params)
-  return as_object({object = params.object, id = row.id, version = row.version, created_ms = row.created_ms,
+  local row = call_agent("osis.put", params)
+  return to_object({object = params.object, id = row.id, version = row.version, created_ms = row.created_ms,
       updated_ms = row.updated_ms})
 end
 
 function Kind:get(id)
-  local fine, row = pcall(ask, "osis.get", params_of(self, {id = kit.text("get", 1, id)}))
-  if fine then return as_object(row) end
+  local fine, row = pcall(call_agent, "osis.get", build_params(self, {id = kit.text("get", 1, id)}))
+  if fine then return to_object(row) end
   if type(row) == "table" and row.code == "not_found" then return nil end
   error(row, 0)
 end
 
 -- Returns true; false if the object did not exist.
 function Kind:delete(id, options)
-  local fine, problem = pcall(ask, "osis.delete", to_delete(self, "delete", id, options))
+  local fine, problem = pcall(call_agent, "osis.delete", to_delete(self, "delete", id, options))
   if fine then return true end
   if type(problem) == "table" and problem.code == "not_found" then return false end
   error(problem, 0)
 end
 
-function Kind:count() return ask("osis.count", params_of(self)).count end
+function Kind:count() return call_agent("osis.count", build_params(self)).count end
 
 -- Returns an iterator over all pages of a method: for object in ... do.
 local function pages(self, method, fields, options)
   options = kit.options(method, 2, options, {limit = true, after = true, page = true})
-  local left = options.limit and kit.whole(method .. ": limit", 2, options.limit, nil, 1, 1 << 53) or math.huge
+  local remaining = options.limit and kit.whole(method .. ": limit", 2, options.limit, nil, 1, 1 << 53) or math.huge
   local page = kit.whole(method .. ": page", 2, options.page, PAGE, 1, 1000)
   local after, rows, at, ended = options.after, {}, 0, false
   return function()
-    if left <= 0 then return nil end
+    if remaining <= 0 then return nil end
     while at >= #rows do
       if ended then return nil end
-      local params = params_of(self, {after = after, limit = left < page and left or page})
+      local params = build_params(self, {after = after, limit = remaining < page and remaining or page})
       for name, value in next, fields do params[name] = value end
-      local answer = ask(method, params)
+      local answer = call_agent(method, params)
       rows, at, after = answer.objects or {}, 0, answer.after
       ended = after == nil or after == kit.null or after == ""
     end
-    at, left = at + 1, left - 1
-    return as_object(rows[at])
+    at, remaining = at + 1, remaining - 1
+    return to_object(rows[at])
   end
 end
 
@@ -151,10 +151,10 @@ function Kind:search(words, options)
   return pages(self, "osis.search", {text = kit.text("search", 1, words)}, options)
 end
 
-local function names_of(what, value)
+local function read_names(api_name, value)
   local names = json.array()
   if type(value) == "string" then value = {value} end
-  for i, name in ipairs(kit.table(what, 2, value, {})) do names[i] = kit.text(what, i, name) end
+  for i, name in ipairs(kit.table(api_name, 2, value, {})) do names[i] = kit.text(api_name, i, name) end
   return names
 end
 
@@ -164,13 +164,13 @@ function osis.kind(name, options)
   local kind = setmetatable({name = kit.text("osis.kind", 1, name)}, Kind)
   places[kind] = {kind = kind.name, namespace = kit.text("osis.kind: namespace", 2, options.namespace, "default")}
   if options.index or options.text then
-    ask("osis.declare", params_of(kind, {index = names_of("osis.kind: index", options.index),
-        text = names_of("osis.kind: text", options.text)}))
+    call_agent("osis.declare", build_params(kind, {index = read_names("osis.kind: index", options.index),
+        text = read_names("osis.kind: text", options.text)}))
   end
   return kind
 end
 
-function osis.kinds(namespace) return ask("osis.kinds", {namespace = namespace}).kinds end
+function osis.kinds(namespace) return call_agent("osis.kinds", {namespace = namespace}).kinds end
 
 local Transaction = {__name = "transaction", __metatable = false}
 Transaction.__index = Transaction
@@ -188,7 +188,7 @@ function Transaction:put(kind, object, options) return add(self, "put", to_put(k
 function Transaction:delete(kind, id, options) return add(self, "delete", to_delete(kind, "delete", id, options)) end
 -- The transaction fails with conflict if the object has another version. version 0: the object must not exist.
 function Transaction:check(kind, id, version)
-  return add(self, "check", params_of(kind, {id = kit.text("check", 2, id), version = kit.whole("check", 3, version,
+  return add(self, "check", build_params(kind, {id = kit.text("check", 2, id), version = kit.whole("check", 3, version,
       nil, 0, 1 << 53)}))
 end
 
@@ -204,7 +204,7 @@ function osis.transaction(action)
   operations[transaction] = nil
   if not fine then error(problem, 0) end
   if #list == 0 then return {} end
-  return ask("osis.transaction", {operations = list}).results
+  return call_agent("osis.transaction", {operations = list}).results
 end
 
 function osis.publish(globals) rawset(globals, "osis", osis) end

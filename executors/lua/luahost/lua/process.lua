@@ -5,35 +5,35 @@ local find, format, gsub, match = string.find, string.format, string.gsub, strin
 local concat = table.concat
 local process = {}
 
--- words: the command and its arguments. Parameter `what` is the name of the calling function, for messages. Raises an
--- error if the program cannot be started.
-function kit.run_words(what, words, options)
-  kit.need_exec(what)
+-- Runs a program and returns its output. words: the command and its arguments. api_name: name of the function that the
+-- script called, for messages. Raises an error if the program cannot be started.
+function kit.run_words(api_name, words, options)
+  kit.need_exec(api_name)
   local request = {input = options.input, folder = options.folder, echo = options.echo}
   for i = 1, #words do
-    if find(words[i], "\0", 1, true) then kit.fail("invalid", "%s: argument %d contains NUL", what, i) end
+    if find(words[i], "\0", 1, true) then kit.fail("invalid", "%s: argument %d contains NUL", api_name, i) end
     request[i] = words[i]
   end
   local out, err, code = host.run(request)
   if out then return {stdout = out, stderr = err, code = code, success = code == 0} end
   if code == "ENOENT" then
-    kit.fail("not_found", "%s: %s: program not found%s", what, words[1],
+    kit.fail("not_found", "%s: %s: program not found%s", api_name, words[1],
         options.folder and ", or folder not found" or "")
   elseif code == "EAGAIN" then
-    kit.fail("too_large", "%s: %s: the job has reached its limit of processes; to allow more: policy: pids = 32", what,
-        words[1])
+    kit.fail("too_large", "%s: %s: the job has reached its limit of processes; to allow more: policy: pids = 32",
+        api_name, words[1])
   end
-  kit.fail("failed", "%s: %s: %s", what, words[1], err)
+  kit.fail("failed", "%s: %s: %s", api_name, words[1], err)
 end
 
 local function last_line(text)
   return match(text, "([^\n]+)%s*$") or ""
 end
 
-function kit.check_success(what, shown, result)
+function kit.check_success(api_name, shown, result)
   if result.success then return result end
   local reason = last_line(result.stderr)
-  local failure = kit.new_error("failed", format("%s: %s: exit code %d%s", what, shown, result.code,
+  local failure = kit.new_error("failed", format("%s: %s: exit code %d%s", api_name, shown, result.code,
       reason ~= "" and ": " .. reason or ""))
   failure.stdout, failure.stderr, failure.exit_code = result.stdout, result.stderr, result.code
   error(failure, 0)

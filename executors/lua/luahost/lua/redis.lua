@@ -37,7 +37,7 @@ end
 local Client = {__name = "redis"}
 Client.__index = Client
 
-local function ask(connection, ...)
+local function send_command(connection, ...)
   local count = select("#", ...)
   local parts = {format("*%d\r\n", count)}
   for i = 1, count do
@@ -54,7 +54,7 @@ local function ask(connection, ...)
   return value
 end
 
-local function decoded(text)
+local function decode_reply(text)
   return (gsub(text or "", "%%(%x%x)", function(digits) return char(tonumber(digits, 16)) end))
 end
 
@@ -63,12 +63,12 @@ local function open(self)
   local connection = net.connect(self.host, self.port)
   if self.password then
     if self.user ~= "" then
-      ask(connection, "AUTH", self.user, self.password)
+      send_command(connection, "AUTH", self.user, self.password)
     else
-      ask(connection, "AUTH", self.password)
+      send_command(connection, "AUTH", self.password)
     end
   end
-  if self.database ~= "0" then ask(connection, "SELECT", self.database) end
+  if self.database ~= "0" then send_command(connection, "SELECT", self.database) end
   self.connection = connection
   return connection
 end
@@ -81,8 +81,8 @@ function redis.connect(url)
   if not name then name, port = match(place or "", "^([^:]+):?(%d*)$") end
   if not name then kit.fail("invalid", "redis.connect: %q is not redis://host:port/database", url) end
   local account, password = match(user, "^([^:]*):(.*)$")
-  return setmetatable({host = name, port = tonumber(port) or 6379, user = decoded(account),
-      password = password and decoded(password),
+  return setmetatable({host = name, port = tonumber(port) or 6379, user = decode_reply(account),
+      password = password and decode_reply(password),
                        database = database ~= "" and database or "0"}, Client)
 end
 
@@ -90,7 +90,7 @@ end
 -- failure.
 function Client:command(...)
   local connection = open(self)
-  local fine, value = pcall(ask, connection, ...)
+  local fine, value = pcall(send_command, connection, ...)
   if fine then return value end
   if not (type(value) == "table" and value.code == "failed" and find(tostring(value), "^redis: [^:]*: [A-Z]+ ")) then
     Client.close(self)

@@ -5,33 +5,33 @@ local find, format, gsub, lower, match, sub, upper =
   string.find, string.format, string.gsub, string.lower, string.match, string.sub, string.upper
 local concat = table.concat
 
-local function wrong(line, ...)
+local function raise_error(line, ...)
   kit.fail("invalid", "template: line %d: %s", line, format(...))
 end
 
-local function shown(value)
+local function format_value(value)
   if value == nil then return "" end
   return type(value) == "table" and kit.to_json("template", value) or tostring(value)
 end
 
 local FILTERS = {
-  upper = function(value) return upper(shown(value)) end,
-  lower = function(value) return lower(shown(value)) end,
-  trim = function(value) return match(shown(value), "^%s*(.-)%s*$") end,
-  length = function(value) return type(value) == "table" and rawlen(value) or #shown(value) end,
+  upper = function(value) return upper(format_value(value)) end,
+  lower = function(value) return lower(format_value(value)) end,
+  trim = function(value) return match(format_value(value), "^%s*(.-)%s*$") end,
+  length = function(value) return type(value) == "table" and rawlen(value) or #format_value(value) end,
   json_encode = function(value) return kit.to_json("template", value) end,
-  default = function(value, other) if value == nil then return other end return value end,
+  default = function(value, default) if value == nil then return default end return value end,
   join = function(value, between)
     local parts = {}
-    for i = 1, type(value) == "table" and rawlen(value) or 0 do parts[i] = shown(value[i]) end
+    for i = 1, type(value) == "table" and rawlen(value) or 0 do parts[i] = format_value(value[i]) end
     return concat(parts, between or "")
   end,
   replace = function(value, from,
-      to) return text.replacer():pattern(from):replacement(to):build():replace(shown(value)) end,
+      to) return text.replacer():pattern(from):replacement(to):build():replace(format_value(value)) end,
 }
 
 -- Expressions: texts, numbers, true, false, a.b.c, filters with arguments, not, == != < > <= >=, and, or.
-local function words_of(code, line)
+local function split_words(code, line)
   local words, at = {}, 1
   while true do
     at = match(code, "^%s*()", at)
@@ -42,12 +42,12 @@ local function words_of(code, line)
     if not word then word, stop = match(code, "^([%a_][%w_%.]*)()", at) end
     if not word then word, stop = match(code, "^([=!<>]=)()", at) end
     if not word then word, stop = match(code, "^([<>|(),=])()", at) end
-    if not word then wrong(line, "%q is not valid", sub(code, at)) end
+    if not word then raise_error(line, "%q is not valid", sub(code, at)) end
     words[#words + 1], at = word, stop
   end
 end
 
-local function look_up(names, path)
+local function find_value(names, path)
   local value = names
   for part in string.gmatch(path, "[^%.]+") do
     if type(value) ~= "table" then return nil end
@@ -63,8 +63,8 @@ Reader.__index = Reader
 function Reader:peek() return self.words[self.at] end
 function Reader:take(expected)
   local word = self.words[self.at]
-  if word == nil then wrong(self.line, "an expression ends too early") end
-  if expected and word ~= expected then wrong(self.line, "%s where %s was expected", word, expected) end
+  if word == nil then raise_error(self.line, "an expression ends too early") end
+  if expected and word ~= expected then raise_error(self.line, "%s where %s was expected", word, expected) end
   self.at = self.at + 1
   return word
 end
@@ -74,8 +74,8 @@ function Reader:literal()
   if find(word, "^[\"']") then return sub(word, 2, -2) end
   if find(word, "^%-?%d") then return math.tointeger(tonumber(word)) or tonumber(word) end
   if word == "true" or word == "false" then return word == "true" end
-  if not find(word, "^[%a_]") then wrong(self.line, "%s where a value was expected", word) end
-  return look_up(self.names, word)
+  if not find(word, "^[%a_]") then raise_error(self.line, "%s where a value was expected", word) end
+  return find_value(self.names, word)
 end
 
 function Reader:filtered()
@@ -83,7 +83,7 @@ function Reader:filtered()
   while self:peek() == "|" do
     self:take()
     local name, arguments = self:take(), {}
-    if not FILTERS[name] then wrong(self.line, "unknown filter %s", name) end
+    if not FILTERS[name] then raise_error(self.line, "unknown filter %s", name) end
     if self:peek() == "(" then
       self:take()
       while self:peek() ~= ")" do
@@ -99,7 +99,7 @@ function Reader:filtered()
   return value
 end
 
-local function truth(value)
+local function is_true(value)
   return value ~= nil and value ~= false and value ~= "" and value ~= 0 and not (type(value) == "table"
       and next(value) == nil)
 end
@@ -113,18 +113,18 @@ local COMPARE = {
 function Reader:comparison()
   if self:peek() == "not" then
     self:take()
-    return not truth(self:comparison())
+    return not is_true(self:comparison())
   end
-  local left = self:filtered()
+  local operand = self:filtered()
   local compare = COMPARE[self:peek()]
-  if not compare then return left end
+  if not compare then return operand end
   local sign, right = self:take(), nil
   right = self:filtered()
-  if sign ~= "==" and sign ~= "!=" and (type(left) ~= type(right) or (type(left) ~= "number"
-      and type(left) ~= "string")) then
-    wrong(self.line, "%s compares two numbers or two texts", sign)
+  if sign ~= "==" and sign ~= "!=" and (type(operand) ~= type(right) or (type(operand) ~= "number"
+      and type(operand) ~= "string")) then
+    raise_error(self.line, "%s compares two numbers or two texts", sign)
   end
-  return compare(left, right)
+  return compare(operand, right)
 end
 
 -- `and` has a higher precedence than `or`.
@@ -132,8 +132,8 @@ function Reader:conjunction()
   local value = self:comparison()
   while self:peek() == "and" do
     self:take()
-    local other = self:comparison()
-    value = truth(value) and truth(other)
+    local right_operand = self:comparison()
+    value = is_true(value) and is_true(right_operand)
   end
   return value
 end
@@ -142,16 +142,16 @@ function Reader:value()
   local value = self:conjunction()
   while self:peek() == "or" do
     self:take()
-    local other = self:conjunction()
-    value = truth(value) or truth(other)
+    local right_operand = self:conjunction()
+    value = is_true(value) or is_true(right_operand)
   end
   return value
 end
 
 local function evaluate(code, names, line)
-  local reader = setmetatable({words = words_of(code, line), at = 1, names = names, line = line}, Reader)
+  local reader = setmetatable({words = split_words(code, line), at = 1, names = names, line = line}, Reader)
   local value = reader:value()
-  if reader:peek() then wrong(line, "unexpected %s", reader:peek()) end
+  if reader:peek() then raise_error(line, "unexpected %s", reader:peek()) end
   return value
 end
 
@@ -167,7 +167,7 @@ local function parse(source)
     line = line + select(2, gsub(sub(source, at, first - 1), "\n", ""))
     local closing = ({["{"] = "}}", ["%"] = "%}", ["#"] = "#}"})[mark]
     local last, stop = find(source, closing, first + 2, true)
-    if not last then wrong(line, "{%s without %s", mark, closing) end
+    if not last then raise_error(line, "{%s without %s", mark, closing) end
     local code = match(sub(source, first + 2, last - 1), "^%-?%s*(.-)%s*%-?$")
     local word, rest = match(code, "^(%a+)%s*(.*)$")
     local top = open[#open]
@@ -188,12 +188,12 @@ local function parse(source)
       local above = open[#open]
       parts = above.otherwise or above.parts
     elseif mark == "%" then
-      wrong(line, "{%% %s %%} is not valid here", code)
+      raise_error(line, "{%% %s %%} is not valid here", code)
     end
     line = line + select(2, gsub(sub(source, first, stop), "\n", ""))
     at = stop + 1
   end
-  if #open > 1 then wrong(open[#open].line, "{%% %s %%} is not closed", open[#open].kind) end
+  if #open > 1 then raise_error(open[#open].line, "{%% %s %%} is not closed", open[#open].kind) end
   parts[#parts + 1] = {kind = "text", text = sub(source, at)}
   return root
 end
@@ -202,9 +202,9 @@ local render
 
 local function render_for(out, node, names)
   local name, code = match(node.code, "^([%a_][%w_]*)%s+in%s+(.+)$")
-  if not name then wrong(node.line, "write {%% for x in list %%}") end
+  if not name then raise_error(node.line, "write {%% for x in list %%}") end
   local values = evaluate(code, names, node.line)
-  if values ~= nil and type(values) ~= "table" then wrong(node.line, "%s is not a list", code) end
+  if values ~= nil and type(values) ~= "table" then raise_error(node.line, "%s is not a list", code) end
   local count = values and rawlen(values) or 0
   if count == 0 and node.otherwise then return render(out, node.otherwise, names) end
   for i = 1, count do
@@ -221,11 +221,11 @@ render = function(out, parts, names)
       out[#out + 1] = node.text
     elseif node.kind == "value" then
       local value = evaluate(node.code, names, node.line)
-      if value == nil then wrong(node.line, "unknown variable %s", node.code) end
-      out[#out + 1] = shown(value)
+      if value == nil then raise_error(node.line, "unknown variable %s", node.code) end
+      out[#out + 1] = format_value(value)
     elseif node.kind == "for" then
       render_for(out, node, names)
-    elseif truth(evaluate(node.code, names, node.line)) then
+    elseif is_true(evaluate(node.code, names, node.line)) then
       render(out, node.parts, names)
     elseif node.otherwise then
       render(out, node.otherwise, names)

@@ -1,4 +1,4 @@
-#include "bench.h"
+#include "store_contract.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -15,34 +15,38 @@
 namespace mycojobs {
 namespace {
 
-class RedisBench final : public Bench {
+class RedisBackend final : public StoreBackend {
  public:
-  RedisBench() {
+  RedisBackend() {
     RedisStoreConfig config;
     config.default_url = TestRedis::instance().url();
     stores_ = make_redis_stores(config);
-    redis().plain(1, {"FLUSHALL"});
+    redis().run_command(1, {"FLUSHALL"});
   }
   StoreFactory& stores() override { return *stores_; }
-  Reply any(Id context, const std::vector<std::string>& words) override { return redis().any(context, words); }
+  Reply send_unchecked(Id context, const std::vector<std::string>& words) override {
+    return redis().send_unchecked(context, words);
+  }
 
  private:
   static TestRedis& redis() { return TestRedis::instance(); }
   std::unique_ptr<StoreFactory> stores_;
 };
 
-class MemoryBench final : public Bench {
+class MemoryBackend final : public StoreBackend {
  public:
   StoreFactory& stores() override { return server_; }
-  Reply any(Id context, const std::vector<std::string>& words) override { return server_.plain(context, words); }
+  Reply send_unchecked(Id context, const std::vector<std::string>& words) override {
+    return server_.run_command(context, words);
+  }
 
  private:
   SystemClock clock_;
   MemoryServer server_{clock_};
 };
 
-Reply without_error(Reply reply, const std::vector<std::string>& words) {
-  if (reply.error()) {
+Reply check_reply(Reply reply, const std::vector<std::string>& words) {
+  if (reply.is_error()) {
     ADD_FAILURE() << words.front() << ": " << reply.text();
     std::abort();
   }
@@ -50,13 +54,13 @@ Reply without_error(Reply reply, const std::vector<std::string>& words) {
 }
 
 // Returns error replies unchanged, which RedisConnection::command() would convert.
-Result<Reply> exchange(RedisConnection& connection, const std::vector<std::string>& words) {
+Result<Reply> send_command(RedisConnection& connection, const std::vector<std::string>& words) {
   Arguments arguments;
   for (const std::string& each : words) arguments.add(each);
   MJ_CHECK(connection.connect());
   MJ_CHECK(connection.send(arguments));
   for (;;) {
-    MJ_TRY(reply, connection.received());
+    MJ_TRY(reply, connection.next_reply());
     if (reply) return *reply;
     pollfd readable{connection.fd(), POLLIN, 0};
     if (::poll(&readable, 1, 60000) != 1) return fail(Code::unavailable, "no answer in a minute");
@@ -93,7 +97,7 @@ TestRedis& TestRedis::instance() {
 
 std::string TestRedis::url() const { return EmbeddedRedis::url(folder_.path()); }
 
-Reply TestRedis::any(Id context, const std::vector<std::string>& words) {
+Reply TestRedis::send_unchecked(Id context, const std::vector<std::string>& words) {
   std::lock_guard lock(mutex_);
   auto found = connections_.find(context);
   if (found == connections_.end()) {
@@ -102,7 +106,7 @@ Reply TestRedis::any(Id context, const std::vector<std::string>& words) {
     options.database = context;
     found = connections_.try_emplace(context, std::move(options)).first;
   }
-  auto reply = exchange(found->second, words);
+  auto reply = send_command(found->second, words);
   if (!reply) {
     ADD_FAILURE() << words.front() << ": " << reply.error().message;
     std::abort();
@@ -110,15 +114,15 @@ Reply TestRedis::any(Id context, const std::vector<std::string>& words) {
   return *reply;
 }
 
-Reply TestRedis::plain(Id context, const std::vector<std::string>& words) {
-  return without_error(any(context, words), words);
+Reply TestRedis::run_command(Id context, const std::vector<std::string>& words) {
+  return check_reply(send_unchecked(context, words), words);
 }
-Reply Bench::plain(Id context, const std::vector<std::string>& words) {
-  return without_error(any(context, words), words);
+Reply StoreBackend::run_command(Id context, const std::vector<std::string>& words) {
+  return check_reply(send_unchecked(context, words), words);
 }
 
-std::unique_ptr<Bench> make_redis_bench() { return std::make_unique<RedisBench>(); }
-std::unique_ptr<Bench> make_memory_bench() { return std::make_unique<MemoryBench>(); }
+std::unique_ptr<StoreBackend> make_redis_backend() { return std::make_unique<RedisBackend>(); }
+std::unique_ptr<StoreBackend> make_memory_backend() { return std::make_unique<MemoryBackend>(); }
 
 bool eventually(const std::function<bool()>& condition) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -130,8 +134,8 @@ bool eventually(const std::function<bool()>& condition) {
 }
 
 void StoreContract::SetUp() {
-  bench_ = std::string(GetParam()) == "redis" ? make_redis_bench() : make_memory_bench();
-  store_ = bench_->stores().open().value();
+  backend_ = std::string(GetParam()) == "redis" ? make_redis_backend() : make_memory_backend();
+  store_ = backend_->stores().open().value();
 }
 
 Job StoreContract::job(Id id, std::string script) {
@@ -170,8 +174,8 @@ ClaimedJob StoreContract::claim_one(std::uint32_t lease_ms) {
   return {};
 }
 
-Result<void> StoreContract::report(Report what) {
-  const std::array<Report, 1> one{std::move(what)};
+Result<void> StoreContract::report(Report report_value) {
+  const std::array<Report, 1> one{std::move(report_value)};
   MJ_TRY(answers, store_->report(1, one));
   return answers.at(0);
 }
@@ -195,7 +199,7 @@ std::string StoreContract::field(const std::string& key, const std::string& name
   return "";
 }
 
-void StoreContract::await_end_of_lease(const ClaimedJob& job) {
+void StoreContract::wait_for_lease_expiry(const ClaimedJob& job) {
   const auto leases = store_->leases(1).value();
   for (const Lease& lease : leases) {
     if (lease.job_key != job.ref.job_key) continue;
@@ -221,6 +225,6 @@ std::string StoreContract::last_anomaly() {
   return lines.empty() ? "" : lines.back();
 }
 
-std::string code_of(const Error& error) { return std::string(to_string(error.code)); }
+std::string error_code_name(const Error& error) { return std::string(to_string(error.code)); }
 
 }  // namespace mycojobs

@@ -1,4 +1,4 @@
-// A fixture with a flow store, the store of its jobs, and helper functions.
+// Fixture of the contract tests for flows: a flow store next to the job store, and shortcuts to create and read flows.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench.h"
+#include "store_contract.h"
 #include "store/flow_store.h"
 
 namespace mycojobs {
@@ -16,7 +16,7 @@ class FlowContract : public StoreContract {
  protected:
   void SetUp() override {
     StoreContract::SetUp();
-    flows_ = bench_->stores().open_flows().value();
+    flows_ = backend_->stores().open_flows().value();
   }
 
   // Creates a complete flow of `jobs` jobs (of caller 12, ids from 1). The flow is not started.
@@ -58,7 +58,7 @@ class FlowContract : public StoreContract {
   // Starts the flow and queues these jobs.
   std::uint64_t begin(Id flow, const std::vector<std::string>& jobs = {}) {
     FlowCommit first = commit(flow, 0);
-    for (const std::string& each : jobs) first.dispatch.push_back({each, {}});
+    for (const std::string& each : jobs) first.dispatches.push_back({each, {}});
     const auto done = flows_->commit(first);
     EXPECT_TRUE(done) << done.error().message;
     return done.value_or(0);
@@ -74,11 +74,11 @@ class FlowContract : public StoreContract {
       out += (out.empty() ? "" : ", ") + event.kind + ' ' + event.key;
     return out;
   }
-  std::vector<Id> due() { return flows_->due(1, 100).value().first; }
-  std::vector<Id> active() { return flows_->active(1, 0, 100).value(); }
+  std::vector<Id> due() { return flows_->due_flows(1, 100).value().first; }
+  std::vector<Id> active() { return flows_->active_flows(1, 0, 100).value(); }
   FlowJobView view(const std::string& job_key) {
     const std::vector<std::string> one{job_key};
-    return flows_->jobs(1, one).value().at(0);
+    return flows_->job_views(1, one).value().at(0);
   }
   std::string state(const std::string& job_key) { return view(job_key).state; }
 

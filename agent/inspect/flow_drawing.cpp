@@ -1,4 +1,4 @@
-#include "inspect/draw_flow.h"
+#include "inspect/flow_drawing.h"
 
 #include <fmt/format.h>
 #include <algorithm>
@@ -14,7 +14,10 @@
 
 namespace mycojobs {
 
-std::vector<std::vector<std::uint32_t>> flow_dependents(const FlowView& view) {
+namespace {
+
+// Returns for each node the nodes that need it.
+std::vector<std::vector<std::uint32_t>> find_dependents(const FlowView& view) {
   std::vector<std::vector<std::uint32_t>> out(view.nodes.size());
   for (std::uint32_t i = 0; i < view.nodes.size(); ++i) {
     for (std::uint32_t need : view.nodes[i].needs) {
@@ -24,46 +27,46 @@ std::vector<std::vector<std::uint32_t>> flow_dependents(const FlowView& view) {
   return out;
 }
 
-std::vector<std::vector<std::uint32_t>> flow_layers(const FlowView& view) {
+}  // namespace
+
+std::vector<std::vector<std::uint32_t>> find_layers(const FlowView& view) {
   const auto count = static_cast<std::uint32_t>(view.nodes.size());
-  const auto dependents = flow_dependents(view);
-  std::vector<std::uint32_t> open(count, 0), layer(count, 0), next;
+  const auto dependents = find_dependents(view);
+  std::vector<std::uint32_t> unplaced_needs(count, 0), layer(count, 0), ready_nodes;
   for (const auto& list : dependents) {
-    for (std::uint32_t node : list) ++open[node];
+    for (std::uint32_t node : list) ++unplaced_needs[node];
   }
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (open[i] == 0) next.push_back(i);
+    if (unplaced_needs[i] == 0) ready_nodes.push_back(i);
   }
-  std::uint32_t deepest = 0;
-  while (!next.empty()) {
-    const std::uint32_t node = next.back();
-    next.pop_back();
-    deepest = std::max(deepest, layer[node]);
-    for (std::uint32_t after : dependents[node]) {
-      layer[after] = std::max(layer[after], layer[node] + 1);
-      if (--open[after] == 0) next.push_back(after);
+  std::uint32_t max_layer = 0;
+  while (!ready_nodes.empty()) {
+    const std::uint32_t node = ready_nodes.back();
+    ready_nodes.pop_back();
+    max_layer = std::max(max_layer, layer[node]);
+    for (std::uint32_t dependent : dependents[node]) {
+      layer[dependent] = std::max(layer[dependent], layer[node] + 1);
+      if (--unplaced_needs[dependent] == 0) ready_nodes.push_back(dependent);
     }
   }
-  std::vector<std::vector<std::uint32_t>> layers(deepest + 3);
+  std::vector<std::vector<std::uint32_t>> layers(max_layer + 3);
   for (std::uint32_t i = 0; i < count; ++i) {
-    const bool circle = open[i] > 0;
-    layers[view.nodes[i].on_call ? deepest + 2 : circle ? deepest + 1 : layer[i]].push_back(i);
+    const bool in_cycle = unplaced_needs[i] > 0;
+    layers[view.nodes[i].on_call ? max_layer + 2 : in_cycle ? max_layer + 1 : layer[i]].push_back(i);
   }
   std::erase_if(layers, [](const auto& nodes) { return nodes.empty(); });
   return layers;
 }
 
-// Draws a flow as text, in the longest form that fits: boxes, a line for each node, or a line for each layer.
-
 namespace {
 
-constexpr std::size_t kWidestBox = 44;
-constexpr std::size_t kNarrowest = 24;  // columns; a smaller width of a terminal is ignored
-constexpr std::size_t kNamed = 4;       // nodes that a folded layer names
+constexpr std::size_t kMaxBoxWidth = 44;
+constexpr std::size_t kMinDrawingWidth = 24;  // columns; narrower terminals are drawn with this width
+constexpr std::size_t kMaxListedNodes = 4;    // maximum number of nodes per status that a folded layer lists by name
 
 struct GraphSymbols {
   std::string_view status[7];  // by NodeStatus
-  std::string_view top_left, top_right, bottom_left, bottom_right, across, side, arrow, more, person;
+  std::string_view top_left, top_right, bottom_left, bottom_right, horizontal, vertical, arrow, ellipsis, awaiting_user;
 };
 constexpr GraphSymbols kUnicode = {{"○", "◌", "◐", "●", "✔", "✘", "⊘"}, "╭", "╮", "╰", "╯", "─", "│", "→", "…", "?"};
 constexpr GraphSymbols kAscii = {{".", ":", ">", "*", "+", "x", "-"}, "+", "+", "+", "+", "-", "|", "->", "~", "?"};
@@ -86,37 +89,38 @@ const char* colour_of(const NodeView& node) {
   return "\033[2m";
 }
 
-bool waits_for_a_person(const NodeView& node) {
+bool waits_for_user(const NodeView& node) {
   return node.status == NodeStatus::dispatched && (node.detail == "approval" || node.detail == "pause");
 }
 
-class Text {
+// Draws a flow as text, in the most detailed form that fits: boxes, a line for each node, or a line for each layer.
+class TextDrawing {
  public:
-  Text(const FlowView& view, const TextStyle& style)
+  TextDrawing(const FlowView& view, const TextStyle& style)
       : view_(view),
         style_(style),
-        marks_(style.ascii ? kAscii : kUnicode),
-        width_(std::max(style.width, kNarrowest)),
-        layers_(flow_layers(view)),
-        dependents_(flow_dependents(view)) {}
+        symbols_(style.ascii ? kAscii : kUnicode),
+        width_(std::max(style.width, kMinDrawingWidth)),
+        layers_(find_layers(view)),
+        dependents_(find_dependents(view)) {}
 
   std::string draw() const {
-    const std::string head = headline_of() + "\n";
-    const auto fits = [&](const std::string& text) {
+    const std::string title_line = draw_headline() + "\n";
+    const auto fits_height = [&](const std::string& text) {
       return style_.max_lines == 0 ||
              static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')) + 1 <= style_.max_lines;
     };
     if (view_.nodes.size() <= style_.max_nodes) {
-      const std::string drawn = boxes();
-      if (fits(drawn)) return head + drawn;
-      const std::string listed = list();
-      if (fits(listed)) return head + listed;
+      const std::string box_text = draw_boxes();
+      if (fits_height(box_text)) return title_line + box_text;
+      const std::string list_text = draw_list();
+      if (fits_height(list_text)) return title_line + list_text;
     }
-    return head + folded();
+    return title_line + draw_layer_summary();
   }
 
  private:
-  std::string clean(std::string_view text) const {
+  std::string sanitize(std::string_view text) const {
     std::string out = one_line(to_utf8(text));
     if (style_.ascii) {
       std::string ascii;
@@ -129,109 +133,112 @@ class Text {
     }
     return out;
   }
-  std::string cut(std::string_view text, std::size_t max) const { return shortened(text, max, marks_.more); }
-  std::string paint(const NodeView& node, std::string_view text) const {
+  std::string truncate(std::string_view text, std::size_t max) const { return shortened(text, max, symbols_.ellipsis); }
+  std::string colourize(const NodeView& node, std::string_view text) const {
     return style_.colour ? colour_of(node) + std::string(text) + "\033[0m" : std::string(text);
   }
-  std::string headline_of() const {
-    const std::string text = cut(clean(headline(view_)), width_);
+  std::string draw_headline() const {
+    const std::string text = truncate(sanitize(format_headline(view_)), width_);
     return style_.colour ? "\033[1m" + text + "\033[0m" : text;
   }
-  std::string mark(const NodeView& node) const {
-    return std::string(waits_for_a_person(node) ? marks_.person : marks_.status[static_cast<std::size_t>(node.status)]);
+  std::string status_symbol(const NodeView& node) const {
+    return std::string(waits_for_user(node) ? symbols_.awaiting_user
+                                            : symbols_.status[static_cast<std::size_t>(node.status)]);
   }
-  std::string name(const NodeView& node) const {
-    return clean(node.name) + (node.kind.empty() || node.kind == "job" ? "" : " (" + clean(node.kind) + ")");
+  std::string node_title(const NodeView& node) const {
+    return sanitize(node.name) + (node.kind.empty() || node.kind == "job" ? "" : " (" + sanitize(node.kind) + ")");
   }
-  std::string name_at(std::uint32_t index) const {
-    return index < view_.nodes.size() ? clean(view_.nodes[index].name) : "?";
+  std::string node_name(std::uint32_t index) const {
+    return index < view_.nodes.size() ? sanitize(view_.nodes[index].name) : "?";
   }
-  std::string state(const NodeView& node) const {
-    if (view_.record.id == 0) return node.when.empty() ? "" : "if " + clean(node.when.front());
-    return clean(state_text(node, view_.now_ms));
+  std::string node_state(const NodeView& node) const {
+    if (view_.record.id == 0) return node.conditions.empty() ? "" : "if " + sanitize(node.conditions.front());
+    return sanitize(format_node_state(node, view_.now_ms));
   }
   std::string targets(std::uint32_t index) const {
     std::string out;
     for (std::uint32_t node : dependents_[index]) {
-      out += (out.empty() ? std::string(marks_.arrow) + " " : ", ") + name_at(node);
-      if (out.size() > 8 * kWidestBox) break;
+      out += (out.empty() ? std::string(symbols_.arrow) + " " : ", ") + node_name(node);
+      if (out.size() > 8 * kMaxBoxWidth) break;
     }
     const NodeView& node = view_.nodes[index];
-    if (node.error_node) out += (out.empty() ? "" : " ") + ("on error: " + name_at(*node.error_node));
-    if (node.compensation) out += (out.empty() ? "" : " ") + ("undone by: " + name_at(*node.compensation));
+    if (node.error_node) out += (out.empty() ? "" : " ") + ("on error: " + node_name(*node.error_node));
+    if (node.compensation) out += (out.empty() ? "" : " ") + ("undone by: " + node_name(*node.compensation));
     return out;
   }
 
   struct Box {
     const NodeView* node = nullptr;
     std::string title, state, targets;
-    std::size_t inner = 0;
+    std::size_t inner_width = 0;
   };
-  Box box_of(std::uint32_t index) const {
-    const std::size_t max = std::min(kWidestBox, width_) - 4;
+  Box make_box(std::uint32_t index) const {
+    const std::size_t max = std::min(kMaxBoxWidth, width_) - 4;
     const NodeView& node = view_.nodes[index];
-    Box box{&node, cut(mark(node) + " " + name(node), max), cut(state(node), max), cut(targets(index), max)};
-    box.inner = std::max({columns(box.title), columns(box.state), columns(box.targets)}) + 2;
+    Box box{&node, truncate(status_symbol(node) + " " + node_title(node), max), truncate(node_state(node), max),
+            truncate(targets(index), max)};
+    box.inner_width = std::max({columns(box.title), columns(box.state), columns(box.targets)}) + 2;
     return box;
   }
   // For example "╭ ✔ build ────╮".
-  std::string edge(const Box& box, std::string_view left, std::string_view text, std::string_view right) const {
+  std::string draw_edge(const Box& box, std::string_view left, std::string_view text, std::string_view right) const {
     std::string line(left);
-    const std::size_t used = text.empty() ? 0 : columns(text) + 2;
+    const std::size_t used_width = text.empty() ? 0 : columns(text) + 2;
     if (!text.empty()) line += " " + std::string(text) + " ";
-    for (std::size_t i = used; i < box.inner; ++i) line += marks_.across;
+    for (std::size_t i = used_width; i < box.inner_width; ++i) line += symbols_.horizontal;
     return line + std::string(right);
   }
-  std::string row_of(const std::vector<Box>& row) const {
+  std::string draw_row(const std::vector<Box>& row) const {
     std::string lines[3];
-    const bool stateless = std::all_of(row.begin(), row.end(), [](const Box& box) { return box.state.empty(); });
+    const bool has_no_state = std::all_of(row.begin(), row.end(), [](const Box& box) { return box.state.empty(); });
     for (const Box& box : row) {
       const std::string gap = lines[0].empty() ? "" : " ";
-      const std::string side(marks_.side);
-      lines[0] += gap + paint(*box.node, edge(box, marks_.top_left, box.title, marks_.top_right));
-      lines[1] +=
-          gap + paint(*box.node, side + " " + box.state + std::string(box.inner - 1 - columns(box.state), ' ') + side);
-      lines[2] += gap + paint(*box.node, edge(box, marks_.bottom_left, box.targets, marks_.bottom_right));
+      const std::string vertical(symbols_.vertical);
+      lines[0] += gap + colourize(*box.node, draw_edge(box, symbols_.top_left, box.title, symbols_.top_right));
+      lines[1] += gap + colourize(*box.node, vertical + " " + box.state +
+                                                 std::string(box.inner_width - 1 - columns(box.state), ' ') + vertical);
+      lines[2] += gap + colourize(*box.node, draw_edge(box, symbols_.bottom_left, box.targets, symbols_.bottom_right));
     }
-    return lines[0] + "\n" + (stateless ? "" : lines[1] + "\n") + lines[2] + "\n";
+    return lines[0] + "\n" + (has_no_state ? "" : lines[1] + "\n") + lines[2] + "\n";
   }
-  std::string boxes() const {
+  std::string draw_boxes() const {
     std::string out;
     for (const auto& layer : layers_) {
       if (!layer.empty() && view_.nodes[layer.front()].on_call) out += "only when called:\n";
       std::vector<Box> row;
-      std::size_t used = 0;
+      std::size_t used_width = 0;
       for (std::uint32_t index : layer) {
-        Box box = box_of(index);
-        if (!row.empty() && used + box.inner + 3 > width_) {
-          out += row_of(row);
+        Box box = make_box(index);
+        if (!row.empty() && used_width + box.inner_width + 3 > width_) {
+          out += draw_row(row);
           row.clear();
-          used = 0;
+          used_width = 0;
         }
-        used += box.inner + 3;
+        used_width += box.inner_width + 3;
         row.push_back(std::move(box));
       }
-      out += row_of(row);
+      out += draw_row(row);
     }
     return out;
   }
-  std::string list() const {
+  std::string draw_list() const {
     std::size_t widest = 0;
-    const std::size_t max = std::max(kNarrowest, width_ / 3);
-    for (const NodeView& node : view_.nodes) widest = std::max(widest, columns(cut(name(node), max)));
+    const std::size_t max = std::max(kMinDrawingWidth, width_ / 3);
+    for (const NodeView& node : view_.nodes) widest = std::max(widest, columns(truncate(node_title(node), max)));
     std::string out;
     for (std::size_t depth = 0; depth < layers_.size(); ++depth) {
       for (std::uint32_t index : layers_[depth]) {
         const NodeView& node = view_.nodes[index];
-        const std::string title = cut(name(node), max);
-        const std::string line = fmt::format("{} {}{}  {}  {}", mark(node), title,
-                                             std::string(widest - columns(title), ' '), state(node), targets(index));
-        out += paint(node, cut(line, width_)) + "\n";
+        const std::string title = truncate(node_title(node), max);
+        const std::string line =
+            fmt::format("{} {}{}  {}  {}", status_symbol(node), title, std::string(widest - columns(title), ' '),
+                        node_state(node), targets(index));
+        out += colourize(node, truncate(line, width_)) + "\n";
       }
     }
     return out;
   }
-  std::string folded() const {
+  std::string draw_layer_summary() const {
     std::string out;
     for (std::size_t depth = 0; depth < layers_.size(); ++depth) {
       const bool on_call = view_.nodes[layers_[depth].front()].on_call;
@@ -242,24 +249,24 @@ class Text {
       std::string names;
       for (const auto& [status, nodes] : by_status) {
         if (view_.record.id != 0)
-          line += fmt::format("  {} {} {}", marks_.status[static_cast<std::size_t>(status)], nodes.size(),
+          line += fmt::format("  {} {} {}", symbols_.status[static_cast<std::size_t>(status)], nodes.size(),
                               to_string(status));
-        std::size_t named = 0;
+        std::size_t listed_count = 0;
         for (std::uint32_t index : nodes) {
-          const bool telling = status == NodeStatus::failed || status == NodeStatus::running ||
-                               waits_for_a_person(view_.nodes[index]) || layers_[depth].size() == 1;
-          if (!telling || ++named > kNamed) continue;
-          names += (names.empty() ? "" : ", ") + name_at(index);
+          const bool is_listed = status == NodeStatus::failed || status == NodeStatus::running ||
+                                 waits_for_user(view_.nodes[index]) || layers_[depth].size() == 1;
+          if (!is_listed || ++listed_count > kMaxListedNodes) continue;
+          names += (names.empty() ? "" : ", ") + node_name(index);
         }
       }
-      out += cut(line + (names.empty() ? "" : ": " + names), width_) + "\n";
+      out += truncate(line + (names.empty() ? "" : ": " + names), width_) + "\n";
     }
     return out;
   }
 
   const FlowView& view_;
   const TextStyle& style_;
-  const GraphSymbols& marks_;
+  const GraphSymbols& symbols_;
   std::size_t width_;
   std::vector<std::vector<std::uint32_t>> layers_;
   std::vector<std::vector<std::uint32_t>> dependents_;
@@ -267,20 +274,20 @@ class Text {
 
 }  // namespace
 
-std::string draw_text(const FlowView& view, const TextStyle& style) { return Text(view, style).draw(); }
+std::string draw_text(const FlowView& view, const TextStyle& style) { return TextDrawing(view, style).draw(); }
 
 namespace {
 
 using nlohmann::json;
 
 enum class EdgeKind { needs, error, compensation };
-constexpr std::string_view kEdgeWords[] = {"needs", "error", "compensation"};
+constexpr std::string_view kEdgeKindNames[] = {"needs", "error", "compensation"};
 struct Edge {
   std::uint32_t from = 0, to = 0;
   EdgeKind kind = EdgeKind::needs;
 };
 
-std::vector<Edge> edges_of(const FlowView& view) {
+std::vector<Edge> list_edges(const FlowView& view) {
   std::vector<Edge> edges;
   const auto add = [&](std::uint32_t from, std::uint32_t to, EdgeKind kind) {
     if (from < view.nodes.size() && to < view.nodes.size()) edges.push_back({from, to, kind});
@@ -294,9 +301,9 @@ std::vector<Edge> edges_of(const FlowView& view) {
   return edges;
 }
 
-std::string words_of(const FlowView& view, const NodeView& node, std::string_view line_end) {
+std::string format_label(const FlowView& view, const NodeView& node, std::string_view line_end) {
   const std::string kind = node.kind.empty() || node.kind == "job" ? "" : node.kind + " ";
-  const std::string state = view.record.id == 0 ? "" : state_text(node, view.now_ms);
+  const std::string state = view.record.id == 0 ? "" : format_node_state(node, view.now_ms);
   return kind + one_line(to_utf8(node.name)) + (state.empty() ? "" : std::string(line_end) + state);
 }
 
@@ -305,9 +312,9 @@ std::string words_of(const FlowView& view, const NodeView& node, std::string_vie
 std::string mermaid_text(std::string_view text) {
   std::string out;
   for (char c : text) {
-    const bool plain = static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-                       (c >= 'A' && c <= 'Z') || std::string_view(" _-.,:()/").find(c) != std::string_view::npos;
-    out += plain ? std::string(1, c) : fmt::format("#{};", static_cast<int>(static_cast<unsigned char>(c)));
+    const bool is_default = static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                            (c >= 'A' && c <= 'Z') || std::string_view(" _-.,:()/").find(c) != std::string_view::npos;
+    out += is_default ? std::string(1, c) : fmt::format("#{};", static_cast<int>(static_cast<unsigned char>(c)));
   }
   return out;
 }
@@ -343,8 +350,8 @@ StatusColour colour_of(NodeStatus status) {
   return {"#ffffff", "#6c757d"};
 }
 
-// Returns "waits for approval", or an empty string if the node waits for no person.
-std::string awaited_actor(const NodeView& node) {
+// Returns "waits for approval", or an empty string if the node does not wait for a user.
+std::string user_wait_text(const NodeView& node) {
   if (node.status != NodeStatus::dispatched) return "";
   return node.detail == "approval" ? "waits for approval" : node.detail == "pause" ? "waits to be resumed" : "";
 }
@@ -352,38 +359,38 @@ std::string awaited_actor(const NodeView& node) {
 }  // namespace
 
 std::string_view to_string(GraphFormat format) {
-  static constexpr std::string_view kWords[] = {"text", "ascii", "mermaid", "dot", "json"};
-  return kWords[static_cast<std::size_t>(format)];
+  static constexpr std::string_view kFormatNames[] = {"text", "ascii", "mermaid", "dot", "json"};
+  return kFormatNames[static_cast<std::size_t>(format)];
 }
 
-std::string short_span(std::uint64_t ms) {
-  return ms < 1000 || ms >= 10000 ? span_text(ms) : fmt::format("{:.1f} s", static_cast<double>(ms) / 1000);
+std::string format_short_duration(std::uint64_t ms) {
+  return ms < 1000 || ms >= 10000 ? format_duration(ms) : fmt::format("{:.1f} s", static_cast<double>(ms) / 1000);
 }
 
-std::string state_text(const NodeView& node, std::uint64_t now_ms) {
-  const bool plain = node.detail.empty() || node.detail == "ok" || node.detail == to_string(node.status) ||
-                     (node.status == NodeStatus::pending && node.detail == "dependencies") ||
-                     (node.status == NodeStatus::running && node.detail == "claimed");
-  std::string text = plain ? std::string(to_string(node.status)) : one_line(to_utf8(node.detail));
+std::string format_node_state(const NodeView& node, std::uint64_t now_ms) {
+  const bool is_default = node.detail.empty() || node.detail == "ok" || node.detail == to_string(node.status) ||
+                          (node.status == NodeStatus::pending && node.detail == "dependencies") ||
+                          (node.status == NodeStatus::running && node.detail == "claimed");
+  std::string text = is_default ? std::string(to_string(node.status)) : one_line(to_utf8(node.detail));
   if (text == "on_call") text = "on call";
   if (node.kind == "flow" && node.status == NodeStatus::dispatched && node.detail == "flow")
     text = node.child == 0 ? "starts a flow" : fmt::format("waits for flow {},", node.child);
-  if (node.status == NodeStatus::failed && !plain) text = "failed: " + text;
+  if (node.status == NodeStatus::failed && !is_default) text = "failed: " + text;
   if (!node.gates.empty() && node.status == NodeStatus::pending && node.detail == "gate")
     text = "waits for " + one_line(to_utf8(node.gates.front()));
-  if (const std::string person = awaited_actor(node); !person.empty()) text = person;
+  if (const std::string wait = user_wait_text(node); !wait.empty()) text = wait;
   if (node.attempt > 1) text += fmt::format(" (attempt {})", node.attempt);
   if (node.started_ms > 0 && node.ended_ms >= node.started_ms)
-    return text + " " + short_span(node.ended_ms - node.started_ms);
+    return text + " " + format_short_duration(node.ended_ms - node.started_ms);
   const bool settled = node.status >= NodeStatus::completed;
   if (node.status == NodeStatus::running && node.started_ms > 0 && now_ms >= node.started_ms)
-    return text + " " + short_span(now_ms - node.started_ms);
-  const bool due =
+    return text + " " + format_short_duration(now_ms - node.started_ms);
+  const bool has_due_time =
       node.detail == "retry_wait" || node.detail == "delayed" || node.detail == "quota" || node.detail == "wait";
-  if (due && node.until_ms > now_ms) return text + ", due in " + short_span(node.until_ms - now_ms);
-  const bool waits = node.status == NodeStatus::dispatched || node.status == NodeStatus::ready;
-  if (!settled && waits && node.since_ms > 0 && now_ms >= node.since_ms)
-    return text + " " + short_span(now_ms - node.since_ms);
+  if (has_due_time && node.until_ms > now_ms) return text + ", due in " + format_short_duration(node.until_ms - now_ms);
+  const bool is_waiting = node.status == NodeStatus::dispatched || node.status == NodeStatus::ready;
+  if (!settled && is_waiting && node.since_ms > 0 && now_ms >= node.since_ms)
+    return text + " " + format_short_duration(now_ms - node.since_ms);
   return text;
 }
 
@@ -393,14 +400,14 @@ std::size_t count_skipped(const FlowView& view) {
   }));
 }
 
-std::string headline(const FlowView& view) {
+std::string format_headline(const FlowView& view) {
   const std::string name = one_line(to_utf8(view.record.name));
   if (view.record.id == 0) return fmt::format("definition {}  {}", name, count_with_noun(view.nodes.size(), "node"));
   std::size_t settled = 0, running = 0, failed = 0, nodes = 0;
   for (const NodeView& node : view.nodes) {
     running += node.status == NodeStatus::running ? 1 : 0;
     failed += node.status == NodeStatus::failed ? 1 : 0;
-    // Nodes on call are counted only after they were called.
+    // Error nodes and compensations are counted only after they were called.
     if (node.on_call && (node.status == NodeStatus::pending || node.status == NodeStatus::cancelled)) continue;
     ++nodes;
     settled += node.status >= NodeStatus::completed ? 1 : 0;
@@ -412,9 +419,11 @@ std::string headline(const FlowView& view) {
   if (const std::size_t skipped = count_skipped(view); skipped > 0) text += fmt::format(", {} skipped", skipped);
   const std::uint64_t end = view.record.ended_ms > 0 ? view.record.ended_ms : view.now_ms;
   if (view.record.started_ms > 0 && end >= view.record.started_ms)
-    text += "  " + short_span(end - view.record.started_ms);
+    text += "  " + format_short_duration(end - view.record.started_ms);
   return text;
 }
+
+namespace {
 
 std::string draw_mermaid(const FlowView& view) {
   static constexpr std::pair<std::string_view, std::pair<std::string_view, std::string_view>> kShapes[] = {
@@ -424,18 +433,18 @@ std::string draw_mermaid(const FlowView& view) {
       {"flow", {"[[", "]]"}},
       {"log", {">", "]"}}};
   std::string out = fmt::format("---\ntitle: \"{}\"\n---\nflowchart TD\n",
-                                mermaid_text(view.record.id == 0 ? one_line(view.record.name) : headline(view)));
+                                mermaid_text(view.record.id == 0 ? one_line(view.record.name) : format_headline(view)));
   for (std::uint32_t i = 0; i < view.nodes.size(); ++i) {
     const NodeView& node = view.nodes[i];
     std::pair<std::string_view, std::string_view> shape{"[", "]"};
     for (const auto& [kind, marks] : kShapes) shape = node.kind == kind ? marks : shape;
-    std::string label = mermaid_text(words_of(view, node, "\n"));
+    std::string label = mermaid_text(format_label(view, node, "\n"));
     for (auto at = label.find("#10;"); at != std::string::npos; at = label.find("#10;")) label.replace(at, 4, "<br/>");
     out += fmt::format("  n{}{}\"{}\"{}:::{}\n", i, shape.first, label, shape.second, to_string(node.status));
   }
-  for (const Edge& edge : edges_of(view)) {
+  for (const Edge& edge : list_edges(view)) {
     const std::string when =
-        edge.kind == EdgeKind::needs ? "" : fmt::format("|{}|", kEdgeWords[static_cast<std::size_t>(edge.kind)]);
+        edge.kind == EdgeKind::needs ? "" : fmt::format("|{}|", kEdgeKindNames[static_cast<std::size_t>(edge.kind)]);
     out += fmt::format("  n{} {}{} n{}\n", edge.from, edge.kind == EdgeKind::needs ? "-->" : "-.->", when, edge.to);
   }
   for (auto status = NodeStatus::pending; status <= NodeStatus::cancelled;
@@ -447,27 +456,29 @@ std::string draw_mermaid(const FlowView& view) {
 }
 
 std::string draw_dot(const FlowView& view) {
-  const std::string title = view.record.id == 0 ? one_line(to_utf8(view.record.name)) : headline(view);
+  const std::string title = view.record.id == 0 ? one_line(to_utf8(view.record.name)) : format_headline(view);
   std::string out = fmt::format(
       "digraph \"{}\" {{\n  label=\"{}\"; labelloc=t; fontname=\"sans-serif\";\n"
       "  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n",
       dot_text(one_line(to_utf8(view.record.name))), dot_text(title));
   for (std::uint32_t i = 0; i < view.nodes.size(); ++i) {
     const NodeView& node = view.nodes[i];
-    std::string label = dot_text(words_of(view, node, "\n"));
+    std::string label = dot_text(format_label(view, node, "\n"));
     for (auto at = label.find('\n'); at != std::string::npos; at = label.find('\n')) label.replace(at, 1, "\\n");
     const StatusColour colour = colour_of(node.status);
     out += fmt::format("  n{} [label=\"{}\", fillcolor=\"{}\", color=\"{}\"];\n", i, label, colour.fill, colour.stroke);
   }
-  for (const Edge& edge : edges_of(view)) {
-    const std::string look =
+  for (const Edge& edge : list_edges(view)) {
+    const std::string attributes =
         edge.kind == EdgeKind::needs
             ? ""
-            : fmt::format(" [style=dashed, label=\"{}\"]", kEdgeWords[static_cast<std::size_t>(edge.kind)]);
-    out += fmt::format("  n{} -> n{}{};\n", edge.from, edge.to, look);
+            : fmt::format(" [style=dashed, label=\"{}\"]", kEdgeKindNames[static_cast<std::size_t>(edge.kind)]);
+    out += fmt::format("  n{} -> n{}{};\n", edge.from, edge.to, attributes);
   }
   return out + "}\n";
 }
+
+}  // namespace
 
 std::string draw_flow(const FlowView& view, GraphFormat format, std::size_t width, bool colour, std::size_t max_nodes) {
   switch (format) {
@@ -484,10 +495,10 @@ std::string draw_flow(const FlowView& view, GraphFormat format, std::size_t widt
   json out{{"name", to_utf8(view.record.name)}, {"nodes", json::array()}, {"edges", json::array()}};
   if (view.record.id != 0) out.update({{"flow", view.record.id}, {"status", view.status}, {"detail", view.detail}});
   for (const NodeView& node : view.nodes) out["nodes"].push_back(to_json(node));
-  for (const Edge& edge : edges_of(view)) {
+  for (const Edge& edge : list_edges(view)) {
     out["edges"].push_back({{"from", view.nodes[edge.from].name},
                             {"to", view.nodes[edge.to].name},
-                            {"kind", kEdgeWords[static_cast<std::size_t>(edge.kind)]}});
+                            {"kind", kEdgeKindNames[static_cast<std::size_t>(edge.kind)]}});
   }
   return dump_json(out, 2) + "\n";
 }

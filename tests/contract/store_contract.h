@@ -1,4 +1,5 @@
-// Fixtures of the suite: a fresh store, and commands of plain clients.
+// Fixtures of the contract tests, which run against a real Redis and against its in-process imitation. Each test has an
+// empty store and can send commands to the server without the store.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,18 +19,23 @@
 
 namespace mycojobs {
 
-class Bench {
+// The server under the store: a real Redis or the imitation.
+class StoreBackend {
  public:
-  virtual ~Bench() = default;
+  virtual ~StoreBackend() = default;
   virtual StoreFactory& stores() = 0;
-  // Sends one command as a plain client that does not know the rules of the store. Returns error replies, too.
-  virtual Reply any(Id context, const std::vector<std::string>& words) = 0;
+  // Sends one command to the server without the store, as any Redis client can. Error replies are returned, too.
+  virtual Reply send_unchecked(Id context, const std::vector<std::string>& words) = 0;
 
-  Reply plain(Id context, const std::vector<std::string>& words);  // aborts on an error reply
-  void push(Id context, const std::string& queue, const std::string& entry) { plain(context, {"LPUSH", queue, entry}); }
-  void put_text(Id context, const std::string& key, const std::string& text) { plain(context, {"SET", key, text}); }
-  void erase(Id context, const std::string& key) { plain(context, {"DEL", key}); }
-  void publish(const std::string& topic, const std::string& text) { plain(1, {"PUBLISH", topic, text}); }
+  Reply run_command(Id context, const std::vector<std::string>& words);  // aborts after an error reply
+  void push(Id context, const std::string& queue, const std::string& entry) {
+    run_command(context, {"LPUSH", queue, entry});
+  }
+  void put_text(Id context, const std::string& key, const std::string& text) {
+    run_command(context, {"SET", key, text});
+  }
+  void erase(Id context, const std::string& key) { run_command(context, {"DEL", key}); }
+  void publish(const std::string& topic, const std::string& text) { run_command(1, {"PUBLISH", topic, text}); }
 };
 
 // A temporary folder. The destructor removes it.
@@ -50,10 +56,10 @@ class TestRedis {
  public:
   static TestRedis& instance();
   std::string url() const;
-  // Sends a command as a plain client in the database of the context. Returns error replies, too; aborts if there is no
-  // reply. Thread-safe.
-  Reply any(Id context, const std::vector<std::string>& words);
-  Reply plain(Id context, const std::vector<std::string>& words);  // aborts on an error reply
+  // Sends a command to the database of the context. Error replies are returned, too. Aborts if there is no reply.
+  // Thread-safe.
+  Reply send_unchecked(Id context, const std::vector<std::string>& words);
+  Reply run_command(Id context, const std::vector<std::string>& words);  // aborts after an error reply
 
  private:
   TestRedis();
@@ -63,13 +69,13 @@ class TestRedis {
   std::map<Id, RedisConnection> connections_;
 };
 
-std::unique_ptr<Bench> make_redis_bench();
-std::unique_ptr<Bench> make_memory_bench();
+std::unique_ptr<StoreBackend> make_redis_backend();
+std::unique_ptr<StoreBackend> make_memory_backend();
 
 // Repeats `condition` until it is true. Returns false after a minute.
 [[nodiscard]] bool eventually(const std::function<bool()>& condition);
 
-// A store with helper functions.
+// A fixture with an open store and shortcuts for jobs of caller 12 in context 1. The parameter is "redis" or "memory".
 class StoreContract : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override;
@@ -83,20 +89,20 @@ class StoreContract : public testing::TestWithParam<const char*> {
   Result<void> end(const ClaimRef&, JobEnd);
   static JobEnd finished(TextMap result = {{"answer", "42"}});
   std::string field(const std::string& key, const std::string& name);
-  void await_end_of_lease(const ClaimedJob&);
-  bool expire(const std::string& job_key);
+  void wait_for_lease_expiry(const ClaimedJob&);
+  bool expire(const std::string& job_key);  // false if the job has no lease
   std::string last_dead_reason();
   std::string last_anomaly();
 
-  std::unique_ptr<Bench> bench_;
+  std::unique_ptr<StoreBackend> backend_;
   std::unique_ptr<Store> store_;
 };
 
-std::string code_of(const Error&);
+std::string error_code_name(const Error&);
 // Returns "ok" or the word of the error's code.
 template <class T>
 std::string outcome(const Result<T>& result) {
-  return result ? "ok" : code_of(result.error());
+  return result ? "ok" : error_code_name(result.error());
 }
 
 #define MJ_BOTH_STORES(Suite) \

@@ -1,6 +1,7 @@
-// `mycojobs sandbox run`: runs one job in a sandbox of this process, without store, agent or lease.
+// Runs one job in a sandbox of this process, without a store, an agent or a lease.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -19,14 +20,14 @@ struct LocalRun {
 
 // Callbacks and limits of run_locally().
 struct LocalRunHooks {
-  std::uint64_t output_bytes = 0;                                      // more output kills the run; 0: unlimited
+  std::uint64_t max_output_bytes = 0;                                  // more output kills the run; 0: unlimited
   std::function<void(bool is_err, std::string_view bytes)> on_output;  // receives output during the run
   std::function<void(const std::string&)> on_note = [](const std::string&) {};
-  std::string cancel_at = {};  // cancels the run, with a grace period of 5 s, once stdout contains this text
+  std::string cancel_text = {};  // when stdout contains this text, the run is cancelled with a grace period of 5 s
 };
 
-// Runs a job to its end. stages: of the executor. first_run: id of the first run; each stage uses one id. Errors: as
-// for Sandbox::launch().
+// Runs a job to its end, one stage of the executor after the other. first_run: id of the run of the first stage; each
+// further stage uses the next id. Errors: those of Sandbox::launch().
 Result<LocalRun> run_locally(Sandbox&, std::vector<RunSpec> stages, Conversation&, const LocalRunHooks&,
                              std::uint64_t first_run = 1);
 

@@ -1,0 +1,49 @@
+// Flags and arguments that many commands share: ids, counts, the context and the caller of a request, and the
+// conversion of a service's errors.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cli/invocation.h"
+#include "service/service_caller.h"
+
+namespace mycojobs {
+
+inline constexpr Id kDefaultCaller = 1;  // caller of jobs and flows if --caller is missing
+
+// Parses a flag as a whole number above 0. Returns `fallback` if the flag is missing.
+Result<std::uint64_t> parse_count_flag(const Invocation&, std::string_view flag, std::uint64_t fallback);
+// Parses a flag as an id. Returns `fallback` if the flag is missing.
+Result<Id> parse_id_flag(const Invocation&, std::string_view flag, Id fallback);
+// Parses an id. Error invalid: "actor: "x" is no id ...".
+Result<Id> parse_id(std::string_view label, std::string_view text);
+// Returns the contexts of the settings, and all contexts whose database contains a key.
+Result<std::vector<Id>> find_contexts(const Invocation&, Store&);
+// Returns true if the configuration has a ceiling for the command's context. Otherwise the live agents of the context
+// decide about policies (RequestContext::agents_decide).
+bool has_configured_ceiling(const Invocation&);
+// Prints a warning if the agents decide about policies and no live agent serves one of these types. types: the script
+// types of jobs with a policy.
+Result<void> warn_if_no_agent(const Invocation&, Store&, const std::set<std::string>& types);
+// Returns the context of a request of this actor, without authentication, with the limits of the settings.
+service::RequestContext make_request_context(const Invocation&, Id actor);
+// Returns the context of the command's request: of the operator, or of the actor of --actor, whose rights are checked.
+Result<service::RequestContext> request_context(const Invocation&);
+// Converts an error of a service to an error of the command line: the name of a field is replaced by its flag, and
+// `conflict`, which a retry cannot resolve here, becomes `invalid`.
+Error to_command_line_error(const Invocation&, Error);
+template <class T>
+Result<T> to_command_line_error(const Invocation& call, Result<T> result) {
+  if (!result) return tl::unexpected<Error>(to_command_line_error(call, std::move(result).error()));
+  return result;
+}
+
+// Parses the argument "12:2001"; an id without a caller uses the default caller.
+Result<std::string> parse_job_argument(const Invocation&);
+
+}  // namespace mycojobs

@@ -1,0 +1,251 @@
+#include "cli/service_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <future>
+
+#include "api/http/http_server.h"
+#include "artifacts/local_artifact_store.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "cli/key_files.h"
+#include "inspect/doctor.h"
+#include "model/prerequisite.h"
+#include "net/web_address.h"
+#include "net/webhook.h"
+#include "service/record_service.h"
+#include "store/redis/redis_connection.h"
+#include "text/utf8.h"
+
+namespace mycojobs {
+
+namespace {
+
+// Returns the executors that work on this host.
+Result<std::vector<std::unique_ptr<Executor>>> find_working_executors(const ProgramDependencies& dependencies,
+                                                                      const Settings& settings) {
+  if (settings.job_default_timeout_ms % 1000 != 0)
+    return fail(Code::invalid, "job.default_timeout: is not a whole number of seconds: give 1s or more");
+  std::vector<std::unique_ptr<Executor>> executors;
+  std::string reasons;
+  for (auto& executor : dependencies.executors(settings)) {
+    auto probe = executor->probe();
+    if (probe) {
+      log(LogLevel::info, "worker", "executor {}: {}", executor->name(), *probe);
+      executors.push_back(std::move(executor));
+    } else {
+      const LogLevel level = probe.error().code == Code::not_found ? LogLevel::info : LogLevel::warn;
+      log(level, "worker", "executor {} does not work here: {}", executor->name(), probe.error().message);
+      reasons += (reasons.empty() ? "" : "; ") + std::string(executor->name()) + ": " + probe.error().message;
+    }
+  }
+  for (const std::string& type : settings.script_types) {
+    const bool is_served = std::any_of(executors.begin(), executors.end(), [&](const auto& executor) {
+      const auto types = executor->script_types();
+      return std::find(types.begin(), types.end(), type) != types.end();
+    });
+    if (!is_served) return fail(Code::invalid, "script_types: no executor of this host runs \"" + type + "\"");
+  }
+  if (executors.empty()) return fail(Code::unsupported, "no executor works on this host: " + reasons);
+  return executors;
+}
+
+WorkerSettings worker_settings(const Settings& settings, const ProgramDependencies& dependencies) {
+  WorkerSettings worker;
+  worker.runner.id = settings.runner;
+  worker.runner.local = settings.local;
+  worker.runner.topic = settings.topic;
+  worker.runner.actor_id = settings.runner_actor;
+  worker.claims_as_actor = !settings.redis.empty();  // an embedded Redis belongs to this operator
+  worker.contexts = settings.contexts;
+  for (const auto& [context, url] : settings.context_redis) worker.own_servers.push_back(context);
+  for (const auto& [context, python] : settings.context_python) {
+    if (!python.venv.empty()) worker.folder_contexts.insert(context);
+  }
+  worker.slots = settings.slots;
+  worker.script_types = settings.script_types;
+  worker.lease_ms = settings.lease_ms;
+  worker.grace_ms = settings.grace_ms;
+  worker.default_timeout_s = settings.job_default_timeout_ms / 1000;
+  worker.max_script_bytes = settings.job_max_script_bytes;
+  worker.max_result_bytes = settings.job_max_result_bytes;
+  worker.max_artifact_bytes = settings.job_max_artifact_bytes;
+  worker.output_rate = settings.job_output_rate_bytes;
+  worker.frame_rate = settings.job_frame_rate;
+  worker.caller_artifact_bytes = settings.quota_caller_artifact_bytes;
+  worker.context_artifact_bytes = settings.quota_context_artifact_bytes;
+  worker.max_deliveries = settings.job_max_deliveries;
+  worker.defaults = make_operator_defaults(settings);
+  worker.ceilings = settings.ceilings;
+  worker.retry = {settings.retry_min_ms, settings.retry_max_ms};
+  worker.kill_on_lease_lost = settings.on_lease_lost == LeaseLostAction::kill;
+  worker.retention_ms = settings.retention_ms;
+  worker.retention_count = settings.retention_count;
+  worker.allowed_prerequisites = settings.prerequisites_allow;
+  worker.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
+  worker.secrets = get_secret_sources(settings);
+  worker.state_dir = settings.state_dir;
+  worker.metrics = dependencies.metrics;
+  worker.traces = dependencies.traces;
+  return worker;
+}
+
+// Logs server settings that can cause the loss of jobs. Each server is checked once, all in parallel, so that several
+// servers that hang delay the start no longer than one.
+void log_server_warnings(const std::string& server, const Result<std::unique_ptr<Store>>& store) {
+  if (!store) return;
+  const auto facts = (*store)->facts();
+  if (!facts) return;
+  for (const Check& check : diagnose_server(*facts, 0, 0)) {
+    const bool is_known = check.name == "maxmemory-policy" ? !facts->maxmemory_policy.empty()
+                                                           : check.name == "appendonly" && !facts->appendonly.empty();
+    if (is_known && check.status != CheckStatus::ok)
+      log(LogLevel::warn, "store", "{}: {} is {}; remedy: {}", server, check.name, check.detail, check.remedy);
+  }
+}
+
+void log_warnings_of_all_servers(const ProgramDependencies& dependencies, const Settings& settings,
+                                 StoreFactory& stores) {
+  const auto& dedicated_servers = settings.context_redis;
+  const bool uses_default_server =
+      settings.contexts.empty() || std::any_of(settings.contexts.begin(), settings.contexts.end(),
+                                               [&](Id context) { return !dedicated_servers.contains(context); });
+  std::vector<std::future<void>> checks;
+  checks.reserve(dedicated_servers.size());
+  for (const auto& entry : dedicated_servers) {
+    checks.push_back(run_in_parallel([&dependencies, &settings, &entry] {
+      // Configured as the server for keys without a context, so that facts() queries this server.
+      Settings server_settings = settings;
+      server_settings.context_redis = {{Id{0}, entry.second}};
+      log_server_warnings("Redis of context " + std::to_string(entry.first),
+                          dependencies.stores(server_settings, entry.second)->open());
+    }));
+  }
+  if (uses_default_server) log_server_warnings("Redis", stores.open());
+  for (const auto& entry : checks) entry.wait();
+}
+
+}  // namespace
+
+SecretSources get_secret_sources(const Settings& settings) {
+  const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");
+  return {settings.secrets_dir, credentials == nullptr ? "" : credentials, settings.secrets_redacted};
+}
+
+Result<Networks> parse_coordinator_networks(const Settings& settings) {
+  auto networks = Networks::parse(settings.coordinator_networks);
+  if (!networks) return fail(networks.error(), "coordinator.networks");
+  return networks;
+}
+
+Result<void> check_trace_endpoint(const std::string& url) {
+  if (url.empty() || url.starts_with("http://") || url.starts_with("https://")) return {};
+  return fail(Code::invalid,
+              excerpt(url, 200) + " is not an address: give a URL such as http://127.0.0.1:4318/v1/traces");
+}
+
+std::vector<RejectedSetting> find_rejected_settings(const Settings& settings) {
+  std::vector<RejectedSetting> rejected;
+  const auto check_setting = [&rejected](std::string name, auto result) {
+    if (!result) rejected.push_back({std::move(name), std::move(result).error()});
+  };
+  if (!settings.redis.empty()) check_setting("redis", parse_shared_redis_url(settings.redis));
+  for (const auto& [context, url] : settings.context_redis)
+    check_setting(fmt::format("contexts.{}.redis", context), parse_redis_url(url));
+  const std::pair<const char*, const std::string&> addresses[] = {{"api.listen", settings.api_listen},
+                                                                  {"supervisor.listen", settings.supervisor_listen},
+                                                                  {"health.listen", settings.health_listen},
+                                                                  {"metrics.listen", settings.metrics_listen}};
+  for (const auto& [name, address] : addresses) {
+    if (!address.empty()) check_setting(name, api::parse_listen(address));
+  }
+  check_setting("trace.endpoint", check_trace_endpoint(settings.trace_endpoint));
+  check_setting("topic", service::check_topic(settings.topic));
+  check_setting("runner_key", load_named_key(settings, settings.runner_key));
+  check_setting("coordinator.key", load_named_key(settings, settings.coordinator_key));
+  check_setting("coordinator.networks", Networks::parse(settings.coordinator_networks));
+  check_setting("coordinator.webhooks", Webhooks::parse(settings.coordinator_webhooks));
+  if (!settings.coordinator_webhook_secrets.empty())
+    check_setting("coordinator.webhook_secrets", read_webhook_secrets(settings.coordinator_webhook_secrets));
+  check_setting("prerequisites.allow", check_allow_list(settings.prerequisites_allow));
+  check_setting("secrets_redacted", check_always_redacted(settings.secrets_redacted));
+  return rejected;
+}
+
+Result<std::unique_ptr<Agent>> start_agent(const ProgramDependencies& dependencies, const Settings& settings,
+                                           StoreFactory& stores, std::function<bool(const Error&)> try_again) {
+  MJ_CHECK(check_allow_list(settings.prerequisites_allow));
+  MJ_CHECK(check_always_redacted(settings.secrets_redacted));
+  MJ_CHECK(service::check_topic(settings.topic));
+  WorkerSettings worker = worker_settings(settings, dependencies);
+  auto [slots, slot_reason] = dependencies.fit_slots(settings.slots);
+  if (!slot_reason.empty()) log(LogLevel::warn, "worker", "{}", slot_reason);
+  worker.slots = slots;
+  MJ_TRY(signing_key, load_configured_key(settings, "runner_key", settings.runner_key));
+  worker.key = signing_key;
+  // The check of several servers runs in parallel, so that a server that hangs delays the registration only once.
+  std::future<void> server_checks;
+  if (settings.context_redis.empty()) {
+    log_warnings_of_all_servers(dependencies, settings, stores);
+  } else {
+    server_checks = run_in_parallel([&] { log_warnings_of_all_servers(dependencies, settings, stores); });
+  }
+  const RunnerHolder holder = current_instance();
+  auto instance_lock = InstanceLock::acquire(settings.state_dir, settings.runner, holder.instance);
+  if (!instance_lock) {
+    log(LogLevel::warn, "worker",
+        "{}; after a crash of this agent, its jobs wait until their leases expire, even if the agent restarts "
+        "immediately",
+        instance_lock.error().message);
+    instance_lock = InstanceLock();
+  }
+  // The probes and the sandbox start programs and wait for them, so they run in parallel.
+  auto executor_probes = run_in_parallel([&] { return find_working_executors(dependencies, settings); });
+  MJ_TRY(sandbox, dependencies.sandbox(settings, settings.contexts, instance_lock->fd()));
+  MJ_TRY(executors, executor_probes.get());
+  return Agent::start({stores, std::move(sandbox), std::move(executors), dependencies.clock, holder,
+                       std::move(*instance_lock), std::move(try_again)},
+                      std::move(worker));
+}
+
+MessageAttachments make_message_attachments(const Settings& settings, const Clock& clock) {
+  constexpr std::uint64_t kSweepIntervalMs = 60000;
+  return {make_artifact_store(settings.state_dir, clock, kSweepIntervalMs, settings.message_max_incoming_bytes),
+          settings.message_max_artifact_bytes};
+}
+
+Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies& dependencies, const Settings& settings,
+                                                      StoreFactory& stores, std::vector<Id> contexts) {
+  log_warnings_of_all_servers(dependencies, settings, stores);
+  const RunnerHolder holder = current_instance();
+  CoordinatorSettings coordinator;
+  coordinator.contexts = std::move(contexts);
+  for (const auto& [context, url] : settings.context_redis) coordinator.own_servers.push_back(context);
+  coordinator.lease_ms = settings.coordinator_lease_ms;
+  coordinator.retention_ms = settings.retention_ms;
+  MJ_TRY(networks, parse_coordinator_networks(settings));
+  coordinator.networks = std::move(networks);
+  auto webhooks = Webhooks::parse(settings.coordinator_webhooks);
+  if (!webhooks) return fail(webhooks.error(), "coordinator.webhooks");
+  coordinator.webhooks = std::move(*webhooks);
+  coordinator.webhook_secrets = settings.coordinator_webhook_secrets;
+  if (!coordinator.webhook_secrets.empty()) MJ_CHECK(read_webhook_secrets(coordinator.webhook_secrets));
+  MJ_CHECK(check_allow_list(settings.prerequisites_allow));
+  coordinator.allowed_prerequisites = settings.prerequisites_allow;
+  coordinator.prerequisites_timeout_ms = settings.prerequisites_timeout_ms;
+  MJ_TRY(key, load_coordinator_key(settings));
+  coordinator.key = std::move(key);
+  coordinator.mycelium_url = settings.mycelium_url;
+  coordinator.max_concurrent_deliveries = settings.coordinator_deliveries;
+  coordinator.workflow_host = settings.libexec_dir + "/mycojobs-workflowhost";
+  coordinator.files = make_message_attachments(settings, dependencies.clock);
+  coordinator.ceilings = settings.ceilings;
+  coordinator.max_script_bytes = settings.job_max_script_bytes;
+  coordinator.metrics = dependencies.metrics;
+  coordinator.location = holder.host + " pid " + std::to_string(holder.pid);
+  return Coordinator::make(stores, dependencies.clock, std::move(coordinator));
+}
+
+}  // namespace mycojobs

@@ -1,0 +1,45 @@
+// Creates the services of this process, an agent and a coordinator, from the settings, and checks settings that a
+// service would reject at its start.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/invocation.h"
+#include "coordinator/coordinator.h"
+#include "net/networks.h"
+#include "security/secrets.h"
+#include "worker/agent.h"
+
+namespace mycojobs {
+
+// Returns the folder of secrets of the settings and the credentials folder of the service manager, if it exists.
+SecretSources get_secret_sources(const Settings&);
+
+// A setting that has a valid type but that a service would reject at its start, with the reason.
+struct RejectedSetting {
+  std::string name;
+  Error error;
+};
+std::vector<RejectedSetting> find_rejected_settings(const Settings&);
+// Returns the networks in which supervisors may be called. Errors name the setting.
+Result<Networks> parse_coordinator_networks(const Settings&);
+Result<void> check_trace_endpoint(const std::string& url);
+
+// Returns the store and the limits of the files of messages. The clock must outlive the result.
+MessageAttachments make_message_attachments(const Settings&, const Clock&);
+
+// Starts an agent with the sandbox, the working executors and the runner of the settings. try_again: as in
+// Agent::Dependencies.
+Result<std::unique_ptr<Agent>> start_agent(
+    const ProgramDependencies&, const Settings&, StoreFactory&,
+    std::function<bool(const Error&)> try_again = [](const Error&) { return false; });
+
+// Creates a coordinator from the settings; the caller must start its threads. Empty contexts: the coordinator serves
+// all contexts that it finds.
+Result<std::unique_ptr<Coordinator>> make_coordinator(const ProgramDependencies&, const Settings&, StoreFactory&,
+                                                      std::vector<Id> contexts);
+
+}  // namespace mycojobs
