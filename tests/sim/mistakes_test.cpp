@@ -19,14 +19,14 @@ namespace {
 
 constexpr auto kMistakes = std::to_array<Mistake>({
     {"EndNeedsNoClaim",
-     "if not is_live(claim, claim_id, token) then return stale_claim_error(job, 'an end', claim_id) end",
-     "if claim.state ~= 'live' then return stale_claim_error(job, 'an end', claim_id) end"},
+     "if not is_live(claim, claim_id, token) then return stale_reply(job, 'an end', claim_id) end",
+     "if claim.state ~= 'live' then return stale_reply(job, 'an end', claim_id) end"},
     {"ClaimReusesTheEpoch", "math.max(to_number(claim.epoch) + 1, now_us)", "math.max(to_number(claim.epoch), 1)"},
     {"RenewalIsNotStored",
      "redis.call('HSET', 'mj:claim:' .. job, 'until_ms', until_ms, 'lease_ms', to_integer_text(lease_ms))", ""},
     {"RetryIsTheSameAttempt", "to_number(claim.attempt) + 1, 'deliveries', 0",
      "to_number(claim.attempt), 'deliveries', 0"},
-    {"DependentsAreForgotten", "  queue_dependents(job, status)\n", ""},
+    {"DependentsAreForgotten", "  process_dependents(job, status)\n", ""},
     {"ConcurrencySlotIsLeaked", "call_index('SREM', 'mj:running:' .. key, job)", ""},
     {"EndOfAnEarlierRunCounts", "return is_claim_owner(claim, claim_id, token) and claim.state == 'live' and",
      "return claim and claim.state == 'live' and"},
